@@ -1,0 +1,86 @@
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+
+GO          ?= go
+FUZZTIME    ?= 10s
+BENCH       ?= .
+BIN         := $(CURDIR)/bin
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# All packages but the ones that need several real servers at once.
+UNIT = $$($(GO) list ./... | grep -v /integration)
+
+# $(call need,PROGRAM,PACKAGES) installs Debian packages if PROGRAM is missing,
+# and fails where that is impossible: tests never skip for want of a server.
+define need
+@command -v $(1) >/dev/null || { \
+	echo "$(1) is missing: installing Debian's $(2)"; \
+	sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	{ $$sudo apt-get update && \
+	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(2) && \
+	  command -v $(1) >/dev/null; } || \
+	{ echo "$(1) cannot be installed here: install it by hand, so that it is on PATH, and run this again" >&2; exit 1; }; }
+endef
+
+.PHONY: help build test race fuzz bench soak vet staticcheck vuln fmt-check tidy-check redis-server cc
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/delaybridge
+	$(GO) build -o $(BIN)/delaybridge ./cmd/bridge
+
+test: redis-server ## run all tests; installs redis-server if it is missing
+	$(GO) test -timeout 10m ./...
+
+race: redis-server cc ## run the unit tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m $(UNIT)
+
+fuzz: redis-server ## run every fuzz target for FUZZTIME (10s)
+	@listed=$$($(GO) test -list '^Fuzz' ./...) || { echo "$$listed"; exit 1; }; \
+	targets=$$(awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { while (n) print $$2, name[--n] }' <<<"$$listed"); \
+	[ -n "$$targets" ] || { echo "no fuzz targets found" >&2; exit 1; }; \
+	while read -r package name; do \
+		echo "== $$package $$name"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+	done <<<"$$targets"
+
+bench: redis-server ## run the Go benchmarks that match BENCH (all)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...
+
+soak: redis-server ## run the integration tests in their long forms (up to an hour)
+	DELAYBRIDGE_SOAK=1 $(GO) test -v -count=1 -timeout 60m ./integration/...
+
+vet: ## run go vet
+	$(GO) vet ./...
+
+staticcheck: ## run staticcheck
+	$(GO) run $(STATICCHECK) ./...
+
+# govulncheck exits with 3 on findings. Where its database cannot be reached
+# nothing can be said, which must not stop everything else.
+vuln: ## look for known vulnerabilities, if their database can be reached
+	@GOBIN=$(BIN) $(GO) install $(GOVULNCHECK)
+	@status=0; report=$$($(BIN)/govulncheck ./... 2>&1) || status=$$?; \
+	echo "$$report"; \
+	if [ $$status -ne 3 ] && grep -q 'fetching vulnerabilities' <<<"$$report"; then \
+		echo "vuln: NOT CHECKED: the vulnerability database https://vuln.go.dev cannot be reached from here"; \
+	else \
+		exit $$status; \
+	fi
+
+fmt-check: ## fail if gofmt would change a file
+	@files=$$(find . \( -name node_modules -o -name '.?*' \) -prune -o -name '*.go' -print); \
+	changed=$$(gofmt -l $$files); \
+	[ -z "$$changed" ] || { echo "not gofmt-ed:"; echo "$$changed"; exit 1; }
+
+tidy-check: ## fail if go mod tidy would change go.mod or go.sum
+	$(GO) mod tidy -diff
+
+redis-server:
+	$(call need,redis-server,redis-server)
+
+cc: # the race detector needs cgo
+	$(call need,gcc,gcc libc6-dev)

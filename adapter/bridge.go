@@ -1,0 +1,233 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
+	"github.com/nats-io/nats.go"
+)
+
+// Bridge takes jobs in over NATS, keeps them in a store and delivers them when
+// they are due.
+type Bridge struct {
+	cfg       Config
+	store     job.Store
+	storeByte byte
+	in, out   *nats.Conn
+	metrics   *metrics
+	log       logs
+
+	allow   atomic.Pointer[subjects.Matcher]
+	limit   atomic.Int64 // ceiling of new lanes
+	seq     atomic.Uint64
+	ready   chan struct{}
+	intake  *intake
+	disp    *dispatcher
+	settler *settler
+	barrier *barrier
+	peers   *peers
+}
+
+// Conns are the two connections of a bridge: deliveries must not wait behind
+// a flood of intake. Both must have been made with [ConnOptions].
+type Conns struct {
+	Intake   *nats.Conn
+	Dispatch *nats.Conn
+}
+
+// ConnOptions are the options that a bridge needs of its connections: what
+// cannot be sent now must fail now (the job is then still in the store), and
+// a connection is tried again for ever.
+func ConnOptions() []nats.Option {
+	return []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1)}
+}
+
+// ErrIDInUse means that another bridge with this id answers.
+var ErrIDInUse = errors.New("bridge id in use")
+
+// New makes a bridge. storeByte is what its tokens name the store by.
+func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	b := &Bridge{cfg: cfg, store: store, storeByte: storeByte, in: conns.Intake, out: conns.Dispatch, ready: make(chan struct{})}
+	if err := b.Reload(cfg); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.metrics, err = newMetrics(cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
+		return nil, err
+	}
+	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newBarrier(), newPeers(b)
+	return b, nil
+}
+
+// Reload applies what can change while the bridge runs: AllowTargets, and
+// MaxInFlight for lanes that are made from now on.
+func (b *Bridge) Reload(cfg Config) error {
+	cfg = cfg.withDefaults()
+	m, err := subjects.NewMatcher(cfg.AllowTargets)
+	if err != nil {
+		return fmt.Errorf("%s: %w", keyAllow, err)
+	}
+	if err := atLeastOne(cfg.MaxInFlight); err != nil {
+		return fmt.Errorf("%s: %w", keyMaxInFlight, err)
+	}
+	b.allow.Store(&m)
+	b.limit.Store(int64(cfg.MaxInFlight))
+	return nil
+}
+
+// now is the time that due times are compared with: never ahead of the clock.
+func (b *Bridge) now() job.Time { return job.Time(b.cfg.Now().UnixMicro()) }
+
+// Ready is closed when the bridge takes jobs.
+func (b *Bridge) Ready() <-chan struct{} { return b.ready }
+
+// Run takes jobs in and delivers them until ctx is done, then stops in order:
+//
+//  1. the intake leaves its queue group, stores and answers what has arrived;
+//  2. no more jobs are claimed or published; claimed ones go back;
+//  3. acknowledgements are served until a peer takes them over, or nothing is
+//     in flight, or Drain has passed;
+//  4. what was acknowledged is settled.
+//
+// It returns nil after an orderly stop. No goroutine outlives it; connections
+// and store stay open.
+func (b *Bridge) Run(ctx context.Context) error {
+	if err := b.peers.claimID(ctx); err != nil {
+		return err
+	}
+	b.watchErrors()
+	// work outlives ctx: it is ended in the order above.
+	work, cancelWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelWork()
+	dispatch, stopDispatch := context.WithCancel(work)
+	defer stopDispatch()
+	stopIntake, stopSettle := make(chan struct{}), make(chan struct{})
+
+	var intake, dispatching, settling sync.WaitGroup
+	settling.Go(func() { b.settleLoop(work, stopSettle) })
+	acks, err := b.peers.serve(b.cfg.ID)
+	if err == nil {
+		err = b.intake.subscribe()
+	}
+	if err != nil {
+		close(stopSettle)
+		settling.Wait()
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	intake.Go(func() { b.intake.run(work, stopIntake) })
+	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop} {
+		dispatching.Go(func() { loop(dispatch) })
+	}
+	b.peers.listen()
+	close(b.ready)
+	<-ctx.Done()
+
+	b.peers.stopListening()
+	b.intake.leave()
+	close(stopIntake)
+	intake.Wait()
+	stopDispatch()
+	dispatching.Wait()
+	b.settler.add(b.disp.giveBackUnsent()...)
+	b.drainAcks()
+	_ = acks.Unsubscribe() // fails only when the connection is closed
+	close(stopSettle)
+	settling.Wait()
+	b.peers.close()
+	return nil
+}
+
+// drainAcks serves acknowledgements until nothing is in flight, a peer serves
+// them, or the drain time is over.
+func (b *Bridge) drainAcks() {
+	if b.disp.inFlight() > 0 && b.peers.handOver() {
+		return
+	}
+	end := time.After(b.cfg.Drain)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for b.disp.inFlight() > 0 {
+		select {
+		case <-tick.C:
+		case <-end:
+			b.cfg.Logger.Warn("stopped with deliveries in flight: their workers' acknowledgements are lost unless repeated, and the jobs will be delivered again",
+				"deliveries", b.disp.inFlight())
+			return
+		}
+	}
+}
+
+// giveBackUnsent ends what was claimed and not published.
+func (d *dispatcher) giveBackUnsent() (out []settlement) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.flights {
+		if f.sent {
+			continue
+		}
+		d.drop(f)
+		d.claimed--
+		out = append(out, settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Release, At: f.Next}, target: f.Target})
+	}
+	return out
+}
+
+// inFlight is the number of deliveries that this bridge still answers for.
+func (d *dispatcher) inFlight() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.flights)
+}
+
+var publishRefused = regexp.MustCompile(`(?i)permissions violation for publish to "([^"]+)"`)
+
+// watchErrors makes the dispatching connection report refused publishes.
+func (b *Bridge) watchErrors() {
+	b.out.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		m := publishRefused.FindStringSubmatch(err.Error())
+		if m == nil {
+			b.cfg.Logger.Error("NATS connection", "error", err)
+			return
+		}
+		b.log.publish.Log(b.cfg.Logger, "the server does not let this bridge publish to a target: allow it in the bridge's permissions", "target", m[1])
+		b.settler.add(b.park(b.disp.refused(m[1], b.now()), noPermission)...)
+	})
+	b.in.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		b.cfg.Logger.Error("NATS connection", "error", err)
+	})
+}
+
+// refusalWindow is how old a publish may be that an asynchronous refusal is
+// about.
+const refusalWindow = 2 * time.Second
+
+// refused returns the deliveries to target that a refusal which just came can
+// be about.
+func (d *dispatcher) refused(target string, now job.Time) (fs []*flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.lanes[target]
+	if l == nil {
+		return nil
+	}
+	for _, a := range l.win.order {
+		if f := a.f; f.lane == l && !f.gone && now.Sub(f.since) < refusalWindow {
+			fs = append(fs, f)
+		}
+	}
+	return fs
+}

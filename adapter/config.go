@@ -1,0 +1,180 @@
+package adapter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is what a Bridge is told. The zero value of a field means its
+// default.
+type Config struct {
+	// ID names this bridge in its acknowledgement subject; required, stable
+	// across restarts, 1 to 64 of A-Z a-z 0-9 _ -.
+	ID string
+	// Prefix of all subjects of the bridge; default "delay".
+	Prefix string
+
+	// MaxDelay is the farthest a due time may lie ahead; default 10 years.
+	MaxDelay time.Duration
+	// MaxAttempts is a job's deliveries before it is dead, unless it says
+	// otherwise; default 10, negative: no limit.
+	MaxAttempts int
+	// AckWait is a delivery's lease, unless the job says otherwise; default 30 s.
+	AckWait time.Duration
+	// Expires is the time after due when a job is not worth running any more,
+	// unless it says otherwise; default 7 days.
+	Expires time.Duration
+	// AllowTargets are subject patterns, one of which a target must match;
+	// empty: all targets. Can be reloaded.
+	AllowTargets []string
+
+	// MaxInFlight is the ceiling of unsettled deliveries per lane; default
+	// 1000. Can be reloaded, for lanes that do not exist yet.
+	MaxInFlight int
+	// Lanes are patterns whose targets share one ceiling; a target without a
+	// pattern is a lane of its own.
+	Lanes []Lane
+	// ClaimAhead is how far ahead of their due time jobs are leased; default
+	// 100 ms, at most 1 s.
+	ClaimAhead time.Duration
+	// ProbeMin and ProbeMax bound the pause between probes of a parked target;
+	// default 250 ms and 2 s.
+	ProbeMin, ProbeMax time.Duration
+
+	// IntakeQueue is how many messages may wait to be stored; default 65536.
+	// Above 95 % of it messages are answered 429.
+	IntakeQueue int
+	// StoreTimeout bounds one call of the store; default 2 s.
+	StoreTimeout time.Duration
+	// Drain is how long acknowledgements are still served after Run was told
+	// to stop, when no peer takes them over; default 10 s.
+	Drain time.Duration
+
+	// Now is the clock that due times are compared with; default: the wall
+	// clock at start, continued by the monotonic clock.
+	Now func() time.Time
+	// Logger; default slog.Default().
+	Logger *slog.Logger
+	// Registerer for the metrics; default: a registry of its own.
+	Registerer prometheus.Registerer
+}
+
+// Lane groups the targets that match Pattern under one ceiling of unsettled
+// deliveries.
+type Lane struct {
+	Pattern     string
+	MaxInFlight int
+}
+
+// Names of the configuration keys, as the configuration file and the flags
+// spell them, used in errors.
+const (
+	keyID           = "id"
+	keyPrefix       = "prefix"
+	keyMaxDelay     = "jobs.max_delay"
+	keyMaxAttempts  = "jobs.max_attempts"
+	keyAckWait      = "jobs.ack_wait"
+	keyExpires      = "jobs.expires"
+	keyAllow        = "targets.allow"
+	keyMaxInFlight  = "dispatch.max_in_flight"
+	keyLanes        = "dispatch.lanes"
+	keyClaimAhead   = "dispatch.claim_ahead"
+	keyProbe        = "dispatch.probe_min, dispatch.probe_max"
+	keyIntakeQueue  = "intake.queue"
+	keyStoreTimeout = "store_timeout"
+	keyDrain        = "drain"
+)
+
+const (
+	defaultPrefix = "delay"
+	// tenYears in days of 24 h, leap days included.
+	tenYears = 3653 * 24 * time.Hour
+	// maxSpan keeps due times within what Redis scores hold exactly (the year
+	// 2255).
+	maxSpan = 20 * tenYears
+)
+
+// withDefaults returns c with every zero field set.
+func (c Config) withDefaults() Config {
+	def(&c.Prefix, defaultPrefix)
+	def(&c.MaxDelay, tenYears)
+	def(&c.MaxAttempts, 10)
+	def(&c.AckWait, 30*time.Second)
+	def(&c.Expires, 7*24*time.Hour)
+	def(&c.MaxInFlight, 1000)
+	def(&c.ClaimAhead, 100*time.Millisecond)
+	def(&c.ProbeMin, 250*time.Millisecond)
+	def(&c.ProbeMax, 2*time.Second)
+	def(&c.IntakeQueue, 1<<16)
+	def(&c.StoreTimeout, 2*time.Second)
+	def(&c.Drain, 10*time.Second)
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Time { return start.Add(time.Since(start)) }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	return c
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate reports everything that is wrong with c at once, each error with
+// the name of its key.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	check := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	check(keyID, subjects.CheckBridgeID(c.ID))
+	check(keyPrefix, subjects.CheckPrefix(c.Prefix))
+	check(keyMaxDelay, within(c.MaxDelay, time.Millisecond, maxSpan))
+	check(keyAckWait, within(c.AckWait, time.Millisecond, job.MaxAckWait))
+	check(keyExpires, within(c.Expires, time.Millisecond, maxSpan))
+	check(keyClaimAhead, within(c.ClaimAhead, time.Millisecond, time.Second))
+	check(keyProbe, within(c.ProbeMin, time.Millisecond, c.ProbeMax))
+	check(keyStoreTimeout, within(c.StoreTimeout, 10*time.Millisecond, time.Minute))
+	check(keyDrain, within(c.Drain, time.Millisecond, time.Minute))
+	check(keyMaxInFlight, atLeastOne(c.MaxInFlight))
+	check(keyIntakeQueue, atLeastOne(c.IntakeQueue))
+	_, err := subjects.NewMatcher(c.AllowTargets)
+	check(keyAllow, err)
+	for _, l := range c.Lanes {
+		_, err := subjects.NewMatcher([]string{l.Pattern})
+		check(keyLanes, err)
+		check(keyLanes, atLeastOne(l.MaxInFlight))
+	}
+	return errors.Join(errs...)
+}
+
+func within(d, low, high time.Duration) error {
+	if d < low || d > high {
+		return fmt.Errorf("%v is not between %v and %v", d, low, high)
+	}
+	return nil
+}
+
+func atLeastOne(n int) error {
+	if n < 1 {
+		return fmt.Errorf("%d is less than 1", n)
+	}
+	return nil
+}

@@ -1,0 +1,402 @@
+package adapter
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
+)
+
+const (
+	// maxClaimed bounds the jobs that are claimed and not yet published. A
+	// burst needs about 2,048 at hand to be ready when it starts.
+	maxClaimed = 3072
+	// minRoom is the room worth a claim.
+	minRoom = maxClaimed / 4
+	// maxBlocked is how many blocked targets one claim names.
+	maxBlocked = 64
+	// laneMemory is how long an unused lane keeps its window.
+	laneMemory = time.Minute
+)
+
+// dispatcher holds every delivery of this bridge between claim and end.
+//
+// claimer -> heap (not yet due) -> lane.ready (due) -> published -> settled.
+// The claimer fills the heap, the firer empties it, the settler and the
+// expirer end what was published. All share mu; none holds it across I/O.
+type dispatcher struct {
+	now func() job.Time
+
+	mu      sync.Mutex
+	heap    dueHeap
+	flights map[string]*flight // by job id: every lease this bridge holds
+	lanes   map[string]*lane   // by target
+	shared  []sharedWindow
+	claimed int      // jobs in heap and in all lanes' ready
+	starved bool     // the claimer waits for room
+	active  []*lane  // lanes with ready jobs
+	hungry  []*lane  // waiting lanes that may have room
+	blocked []*lane  // lanes whose due jobs are set aside, latest seen first
+	probes  job.Time // when the next probe is due, zero: none planned
+	limit   func() int
+
+	nextClaim atomic.Int64 // job.Time up to which the claimer sleeps
+	wakeClaim chan struct{}
+	wakeFire  chan struct{}
+	wakeLease chan struct{}
+	nextLease atomic.Int64 // job.Time up to which the expirer sleeps
+	probeMin  time.Duration
+	probeMax  time.Duration
+}
+
+// sharedWindow is one window for all targets that match a pattern.
+type sharedWindow struct {
+	match subjects.Matcher
+	win   *window
+}
+
+func newDispatcher(cfg Config, now func() job.Time, limit func() int) (*dispatcher, error) {
+	d := &dispatcher{
+		now: now, limit: limit,
+		flights: make(map[string]*flight), lanes: make(map[string]*lane),
+		wakeClaim: make(chan struct{}, 1), wakeFire: make(chan struct{}, 1), wakeLease: make(chan struct{}, 1),
+		probeMin: cfg.ProbeMin, probeMax: cfg.ProbeMax,
+	}
+	for _, l := range cfg.Lanes {
+		m, err := subjects.NewMatcher([]string{l.Pattern})
+		if err != nil {
+			return nil, err
+		}
+		d.shared = append(d.shared, sharedWindow{m, newWindow(l.MaxInFlight)})
+	}
+	return d, nil
+}
+
+// wake sets a flag channel without blocking.
+func wake(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// due tells the claimer that a job due at t was stored.
+func (d *dispatcher) due(t job.Time) {
+	if int64(t) < d.nextClaim.Load() {
+		wake(d.wakeClaim)
+	}
+}
+
+// lane returns the target's lane, made when it is new. d.mu is held.
+func (d *dispatcher) lane(target string) *lane {
+	l := d.lanes[target]
+	if l == nil {
+		l = &lane{target: target, win: d.window(target), blockedAt: -1}
+		d.lanes[target] = l
+	}
+	return l
+}
+
+func (d *dispatcher) window(target string) *window {
+	for _, s := range d.shared {
+		if s.match.Match(target) {
+			return s.win
+		}
+	}
+	return newWindow(d.limit())
+}
+
+// admit takes claimed deliveries in. It returns those that must be set aside
+// at once, because their target turned out to be blocked.
+func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) {
+	flights := make([]flight, len(ds))
+	now := d.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range ds {
+		f := &flights[i]
+		f.Delivery = ds[i]
+		f.lane = d.lane(f.Target)
+		f.lane.lastUsed = now
+		if old := d.flights[f.ID]; old != nil {
+			d.lost(old)
+		}
+		d.flights[f.ID] = f
+		if !fromAside && f.lane.blocks() {
+			d.drop(f)
+			f.lane.aside++
+			d.block(f.lane)
+			aside = append(aside, f)
+			continue
+		}
+		d.claimed++
+		if fromAside {
+			f.probe = f.lane.parked != notParked
+			d.makeReady(f, now)
+			continue
+		}
+		d.heap.push(f)
+	}
+	if len(ds) > 0 {
+		wake(d.wakeFire)
+	}
+	return aside
+}
+
+// makeReady queues a due job for its lane's window. d.mu is held.
+func (d *dispatcher) makeReady(f *flight, now job.Time) {
+	f.since = now
+	f.lane.ready.push(f)
+	if !f.lane.active {
+		f.lane.active = true
+		d.active = append(d.active, f.lane)
+	}
+}
+
+// lost ends a delivery whose lease ran out unseen: the job was claimed anew.
+// d.mu is held.
+func (d *dispatcher) lost(f *flight) {
+	d.drop(f)
+	if f.sent {
+		f.lane.win.expired()
+	} else {
+		d.claimed--
+	}
+}
+
+// drop forgets a lease that this bridge no longer answers for. d.mu is held.
+func (d *dispatcher) drop(f *flight) {
+	f.gone = true
+	if d.flights[f.ID] == f {
+		delete(d.flights, f.ID)
+	}
+}
+
+// collect moves what is due at now to its lane and returns, appended to
+// batch, up to cap(batch) jobs that their windows let through, counted as
+// sent at now. next is when the following job is due, zero: none.
+func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next job.Time, more bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for f := d.heap.top(); f != nil && f.Next <= now; f = d.heap.top() {
+		if d.heap.pop(); !f.gone {
+			d.makeReady(f, now)
+		}
+	}
+	keep := d.active[:0]
+	for _, l := range d.active {
+		for len(batch) < cap(batch) && l.canSend() {
+			if f := l.ready.pop(); !f.gone {
+				batch = append(batch, d.send(f, now))
+			}
+		}
+		more = more || l.canSend()
+		if l.active = len(l.ready) > 0; l.active {
+			keep = append(keep, l)
+		}
+	}
+	clear(d.active[len(keep):])
+	d.active = keep
+	if f := d.heap.top(); f != nil {
+		next = f.Next
+	}
+	if d.starved && maxClaimed-d.claimed >= minRoom {
+		d.starved = false
+		wake(d.wakeClaim)
+	}
+	return batch, next, more
+}
+
+// send counts f as published at now. d.mu is held.
+func (d *dispatcher) send(f *flight, now job.Time) *flight {
+	f.sent, f.since = true, now
+	d.claimed--
+	f.lane.win.sent(f)
+	f.lane.lastUsed = now
+	if f.probe {
+		f.lane.probing = true
+	}
+	if int64(f.leaseEnd()) < d.nextLease.Load() {
+		wake(d.wakeLease)
+	}
+	return f
+}
+
+// stagnant takes back the ready jobs of lanes whose first one has waited for
+// room longer than patience, so that they can be set aside. With overdue set,
+// claims lag so far behind that lanes which do move make way as well.
+func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.active {
+		if len(l.ready) == 0 || l.canSend() && !overdue {
+			continue
+		}
+		if now.Sub(l.ready[0].since) > patience || overdue && len(l.ready) > maxClaimed/2 {
+			aside = append(aside, d.takeReady(l)...)
+		}
+	}
+	return aside
+}
+
+// takeReady empties l.ready for setting aside. d.mu is held.
+func (d *dispatcher) takeReady(l *lane) []*flight {
+	taken := l.ready[:0]
+	for _, f := range l.ready {
+		if !f.gone {
+			d.drop(f)
+			taken = append(taken, f)
+		}
+	}
+	l.ready = nil
+	d.claimed -= len(taken)
+	l.aside += len(taken)
+	d.block(l)
+	return taken
+}
+
+// park stops a target: f never reached a worker. It returns what must be set
+// aside: f and the lane's ready jobs.
+func (d *dispatcher) park(f *flight, why parkReason, now job.Time) []*flight {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f.gone {
+		return nil
+	}
+	l := f.lane
+	d.drop(f)
+	l.win.returned()
+	l.aside++
+	d.parkLane(l, why, now)
+	return append(d.takeReady(l), f)
+}
+
+// parkLane marks l as parked and plans its next probe. d.mu is held.
+func (d *dispatcher) parkLane(l *lane, why parkReason, now job.Time) {
+	if l.parked == notParked {
+		l.parkedAt, l.probeDelay = now, d.probeMin
+		l.probeAt = now.Add(l.probeDelay)
+	} else if l.probing {
+		l.probeDelay = min(2*l.probeDelay, d.probeMax)
+		l.probeAt = now.Add(l.probeDelay)
+	}
+	l.parked, l.probing = why, false
+	d.block(l)
+	d.planProbe(l.probeAt)
+}
+
+// planProbe makes sure that the claimer looks for probes at t. d.mu is held.
+func (d *dispatcher) planProbe(t job.Time) {
+	if d.probes == 0 || t < d.probes {
+		d.probes = t
+	}
+	d.due(t)
+}
+
+// unpark lets a target's jobs flow again. d.mu is held.
+func (d *dispatcher) unpark(l *lane) {
+	if l.parked == notParked {
+		return
+	}
+	l.parked, l.probing = notParked, false
+	if !l.blocks() {
+		d.unblock(l)
+	}
+	d.feed(l)
+}
+
+// feed lists a lane that may have room for jobs set aside. d.mu is held.
+func (d *dispatcher) feed(l *lane) {
+	if !l.hungry && l.hunger() > 0 {
+		l.hungry = true
+		d.hungry = append(d.hungry, l)
+		wake(d.wakeClaim)
+	}
+}
+
+// block lists l among the lanes whose due jobs are set aside, at the front.
+// d.mu is held.
+func (d *dispatcher) block(l *lane) {
+	if l.blockedAt < 0 {
+		l.blockedAt = len(d.blocked)
+		d.blocked = append(d.blocked, l)
+	}
+	first := d.blocked[0]
+	d.blocked[0], d.blocked[l.blockedAt] = l, first
+	first.blockedAt, l.blockedAt = l.blockedAt, 0
+}
+
+// unblock takes l off that list. d.mu is held.
+func (d *dispatcher) unblock(l *lane) {
+	if l.blockedAt < 0 {
+		return
+	}
+	n := len(d.blocked) - 1
+	last := d.blocked[n]
+	d.blocked[l.blockedAt], last.blockedAt = last, l.blockedAt
+	d.blocked[n] = nil
+	d.blocked = d.blocked[:n]
+	l.blockedAt = -1
+}
+
+// setAsideDone notes which settlements have set jobs aside in the store, so
+// that they can be claimed from there.
+func (d *dispatcher) setAsideDone(s []settlement) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range s {
+		l := s[i].lane
+		if l == nil {
+			continue
+		}
+		l.aside--
+		l.waiting, l.asideNext = true, 0
+		d.block(l)
+		if l.parked == notParked {
+			d.feed(l)
+		} else {
+			d.planProbe(l.probeAt)
+		}
+	}
+}
+
+// blockedTargets returns the targets whose due jobs the next claim must set
+// aside.
+func (d *dispatcher) blockedTargets() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]string, 0, min(len(d.blocked), maxBlocked))
+	for _, l := range d.blocked[:cap(out)] {
+		out = append(out, l.target)
+	}
+	return out
+}
+
+// waitingTargets takes in targets that have jobs set aside in the store, for
+// instance by a bridge that ran before.
+func (d *dispatcher) waitingTargets(targets []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range targets {
+		l := d.lane(t)
+		if l.waiting {
+			continue
+		}
+		l.waiting = true
+		d.block(l)
+		d.feed(l)
+	}
+}
+
+// forget drops lanes that were not used for laneMemory.
+func (d *dispatcher) forget(now job.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for t, l := range d.lanes {
+		if l.idle() && now.Sub(l.lastUsed) > laneMemory {
+			delete(d.lanes, t)
+		}
+	}
+}

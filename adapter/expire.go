@@ -1,0 +1,106 @@
+package adapter
+
+import (
+	"context"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+const (
+	// expirePoll is how often leases are looked at without being woken.
+	expirePoll = time.Second
+	// expireBatch is how many leases that ran out are handled at a time.
+	expireBatch = 256
+)
+
+// expireLoop ends deliveries whose lease ran out, of this and of crashed
+// bridges, until ctx is done.
+func (b *Bridge) expireLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-b.disp.wakeLease:
+		}
+		b.disp.nextLease.Store(int64(b.now().Add(expirePoll)))
+		next := b.expireOnce(ctx)
+		b.disp.nextLease.Store(int64(next))
+		timer.Reset(max(time.Millisecond, next.Sub(b.now())))
+	}
+}
+
+// expireOnce handles one batch of leases that ran out and returns when to
+// look again.
+func (b *Bridge) expireOnce(ctx context.Context) job.Time {
+	now := b.now()
+	call, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	ds, next, err := b.store.Expired(call, now, expireBatch)
+	cancel()
+	poll := now.Add(expirePoll)
+	if err != nil {
+		b.storeFailed("expired", err)
+		return poll
+	}
+	b.settleNow(ctx, b.expire(ds, now))
+	if next == 0 || next > poll {
+		return poll
+	}
+	return next
+}
+
+// expire decides what becomes of deliveries whose lease ran out in the store.
+func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement) {
+	for i := range ds {
+		d := &ds[i]
+		s := settlement{Settlement: job.Settlement{Ref: d.Ref()}, target: d.Target}
+		f, verdict, end := b.disp.expire(d, now)
+		switch verdict {
+		case leaseHeld:
+			s.Outcome, s.At = job.Extend, end
+		case leaseUncharged:
+			out = append(out, b.park([]*flight{f}, silent)...)
+			continue
+		case leaseOver:
+			b.metrics.expired.Inc()
+			b.again(&s, d, -1, now)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+type leaseVerdict uint8
+
+const (
+	leaseOver      leaseVerdict = iota // the attempt has failed
+	leaseHeld                          // this bridge counts it as running still
+	leaseUncharged                     // nobody seems to be there: park
+)
+
+// expire looks a delivery up whose lease ran out in the store. A bridge counts
+// a lease from the publish and the store from the claim, so it may not be
+// over yet: then end is when it is.
+func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVerdict, end job.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f = d.flights[e.ID]
+	switch {
+	case f == nil || f.Ref() != e.Ref():
+		return nil, leaseOver, 0
+	case !f.sent:
+		return f, leaseHeld, now.Add(f.AckWait)
+	case f.leaseEnd() > now:
+		return f, leaseHeld, f.leaseEnd()
+	case !f.lane.settled && (f.lane.parked == notParked || f.since < f.lane.parkedAt):
+		return f, leaseUncharged, 0
+	}
+	d.drop(f)
+	f.lane.win.expired()
+	wake(d.wakeFire)
+	d.feed(f.lane)
+	return f, leaseOver, 0
+}

@@ -1,0 +1,93 @@
+package adapter
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// flight is one delivery under a lease that this bridge holds, from its claim
+// to its end.
+type flight struct {
+	job.Delivery
+	lane  *lane
+	sent  bool     // published; before that it waits in a heap
+	probe bool     // sent to find out whether a parked target takes jobs again
+	gone  bool     // ended or given back
+	since job.Time // when it became ready; once sent: from when its lease and its age count
+}
+
+// leaseEnd is when the lease runs out as the worker sees it: counted from the
+// publish, not from the claim.
+func (f *flight) leaseEnd() job.Time { return f.since.Add(f.AckWait) }
+
+// why a target is parked.
+type parkReason uint8
+
+const (
+	notParked    parkReason = iota
+	noResponders            // nobody subscribes
+	noPermission            // the bridge may not publish there
+	silent                  // the first lease ran out and nothing was ever settled
+)
+
+// lane holds what the bridge knows of one target.
+//
+//	open ---503, no permission, first lease unsettled---> parked
+//	parked --a probe is settled, or not refused---------> waiting
+//	open ---window full for longer than patience--------> waiting
+//	waiting --nothing is left aside---------------------> open
+//
+// While a lane is parked or waiting, the store sets its due jobs aside and
+// they are claimed from there: at most one per probe, or as the window has
+// room.
+type lane struct {
+	target  string
+	win     *window
+	ready   dueHeap // claimed and due, waiting for room
+	active  bool    // listed in dispatcher.active
+	settled bool    // a worker has settled something
+
+	waiting   bool     // the store may hold jobs set aside
+	aside     int      // set-aside calls under way
+	asideNext job.Time // when the first job set aside is due, as far as known
+	hungry    bool     // listed in dispatcher.hungry
+	blockedAt int      // index in dispatcher.blocked, -1: not there
+
+	parked     parkReason
+	parkedAt   job.Time
+	probeAt    job.Time
+	probeDelay time.Duration
+	probing    bool // a probe was published and not refused so far
+
+	lastUsed job.Time
+}
+
+// patience is how long a due job may wait for room in its window before the
+// lane's jobs are set aside, so that other targets' jobs are not held up
+// behind them and no lease runs out unused.
+const patience = 100 * time.Millisecond
+
+// blocks reports whether the store must set the lane's due jobs aside.
+func (l *lane) blocks() bool { return l.parked != notParked || l.waiting || l.aside > 0 }
+
+// canSend reports whether the next ready job may be published.
+func (l *lane) canSend() bool {
+	return len(l.ready) > 0 && (l.ready[0].probe || (l.parked == notParked && l.win.room() > 0))
+}
+
+// hunger is how many jobs set aside the lane should claim now. A waiting lane
+// claims when a quarter of its window is free, so that a round trip is worth
+// its while and the worker never runs dry.
+func (l *lane) hunger() int {
+	room := l.win.room() - len(l.ready)
+	if !l.waiting || l.parked != notParked || room < max(1, l.win.size/4) {
+		return 0
+	}
+	return room
+}
+
+// idle reports whether the lane can be forgotten.
+func (l *lane) idle() bool {
+	return !l.blocks() && len(l.ready) == 0 && l.win.inFlight == 0
+}

@@ -1,0 +1,418 @@
+package adapter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// settleBatch is how many settlements are worth a call of the store.
+	settleBatch = 1024
+	// settleLinger is how long settlements that nobody waits for are gathered.
+	settleLinger = 2 * time.Millisecond
+)
+
+// settlement is a job.Settlement with what follows once it is durable.
+type settlement struct {
+	job.Settlement
+	target  string
+	lane    *lane  // SetAside: who waits for it to be durable
+	reply   string // who asked to be answered; empty: nobody
+	replyTo string // who gets the result; empty: nobody
+	result  []byte
+}
+
+// settler gathers acknowledgements and other endings, so that one call of the
+// store settles many. Nothing in it blocks its callers.
+type settler struct {
+	mu    sync.Mutex
+	acks  []*nats.Msg
+	ended []settlement
+	wake  chan struct{}
+}
+
+func newSettler() *settler { return &settler{wake: make(chan struct{}, 1)} }
+
+// ack is the callback of the acknowledgement subscription.
+func (s *settler) ack(m *nats.Msg) {
+	s.mu.Lock()
+	s.acks = append(s.acks, m)
+	s.mu.Unlock()
+	wake(s.wake)
+}
+
+// add queues endings that this bridge decided on.
+func (s *settler) add(e ...settlement) {
+	if len(e) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.ended = append(s.ended, e...)
+	s.mu.Unlock()
+	wake(s.wake)
+}
+
+// take returns what was gathered, leaving reuse in its place.
+func (s *settler) take(reuse []*nats.Msg) ([]*nats.Msg, []settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	acks, ended := s.acks, s.ended
+	s.acks, s.ended = reuse[:0], nil
+	return acks, ended
+}
+
+func (s *settler) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.acks) == 0 && len(s.ended) == 0
+}
+
+// settleLoop settles what workers acknowledge, until stop is closed and
+// nothing is left.
+func (b *Bridge) settleLoop(ctx context.Context, stop <-chan struct{}) {
+	var (
+		batch  []settlement
+		acks   []*nats.Msg
+		linger = time.NewTimer(time.Hour)
+		since  time.Time // when the oldest of batch was taken
+	)
+	defer linger.Stop()
+	for {
+		select {
+		case <-b.settler.wake:
+		case <-linger.C:
+		case <-stop:
+			if len(batch) == 0 && b.settler.empty() {
+				return
+			}
+		}
+		var ended []settlement
+		acks, ended = b.settler.take(acks)
+		if len(batch) == 0 {
+			since = time.Now()
+		}
+		batch = b.translate(ctx, acks, append(batch, ended...))
+		clear(acks)
+		if wait := settleLinger - time.Since(since); wait > 0 && !worthACall(batch) && !closed(stop) {
+			linger.Reset(wait)
+			continue
+		}
+		b.settleNow(ctx, batch)
+		clear(batch)
+		batch = batch[:0]
+	}
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// worthACall reports whether batch must not linger: it is large, or somebody
+// waits for an answer.
+func worthACall(batch []settlement) bool {
+	if len(batch) >= settleBatch {
+		return true
+	}
+	for i := range batch {
+		if batch[i].reply != "" || batch[i].replyTo != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// settleNow settles s in the store, repeating the call until it has succeeded
+// or ctx is done, then answers who asked. An empty s is no call.
+func (b *Bridge) settleNow(ctx context.Context, s []settlement) {
+	if len(s) == 0 {
+		return
+	}
+	in := make([]job.Settlement, len(s))
+	for i := range s {
+		in[i] = s[i].Settlement
+	}
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		res, err := b.settleOnce(ctx, in)
+		if err == nil {
+			b.settled(s, res)
+			return
+		}
+		b.storeFailed("settle", err)
+		select {
+		case <-ctx.Done():
+			return // the leases run out and the jobs are delivered again
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.SettleResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	defer cancel()
+	return b.store.Settle(ctx, b.now(), s)
+}
+
+// settled does what follows durable settlements.
+func (b *Bridge) settled(s []settlement, res []job.SettleResult) {
+	b.disp.setAsideDone(s)
+	var buf []byte
+	for i := range s {
+		e, r := &s[i], res[i]
+		b.metrics.settled(e.Outcome, r)
+		if r == job.Settled {
+			b.follow(e)
+		}
+		if e.reply == "" {
+			continue
+		}
+		buf = buf[:0]
+		switch r {
+		case job.Stale:
+			buf = appendRefusal(buf, job.ErrStale)
+		case job.Unknown:
+			buf = appendRefusal(buf, job.ErrUnknown)
+		}
+		b.respond(b.out, e.reply, buf)
+	}
+}
+
+// follow does what a settlement entails beyond its answer.
+func (b *Bridge) follow(e *settlement) {
+	switch e.Outcome {
+	case job.Complete:
+		if e.replyTo != "" {
+			b.publishResult(e)
+		}
+	case job.Bury:
+		b.log.dead.Log(b.cfg.Logger, "job is dead", "id", e.ID, "target", e.target, "reason", e.Reason, "attempt", e.Attempt)
+		b.event("dead", deadEvent{Bridge: b.cfg.ID, ID: e.ID, Target: e.target, Reason: e.Reason, Attempt: e.Attempt})
+	case job.Retry, job.Release:
+		b.disp.due(e.At)
+	}
+}
+
+func (b *Bridge) publishResult(e *settlement) {
+	m := nats.NewMsg(e.replyTo)
+	m.Header[headerJobID] = []string{e.ID}
+	m.Data = e.result
+	if err := b.out.PublishMsg(m); err != nil {
+		b.cfg.Logger.Warn("result not published", "id", e.ID, "reply_to", e.replyTo, "error", err)
+	}
+}
+
+// parsedAck is an acknowledgement on its way to becoming a settlement.
+type parsedAck struct {
+	ack
+	ref    job.Ref
+	reply  string
+	policy *job.Delivery // what the job says about retries; nil: not known
+}
+
+// translate appends to batch what the acknowledgements ms ask for.
+func (b *Bridge) translate(ctx context.Context, ms []*nats.Msg, batch []settlement) []settlement {
+	if len(ms) == 0 {
+		return batch
+	}
+	parsed := make([]parsedAck, 0, len(ms))
+	for _, m := range ms {
+		if p, err := b.parseAckMsg(m); err != nil {
+			b.refuse(m.Reply, err)
+		} else if p.verb != verbMeaningless {
+			parsed = append(parsed, p)
+		}
+	}
+	unanswered := b.disp.resolve(parsed, b.now())
+	batch = append(batch, b.park(unanswered, noResponders)...)
+	b.lookup(ctx, parsed)
+	now := b.now()
+	for i := range parsed {
+		p := &parsed[i]
+		if p.verb == verbUnanswered {
+			continue
+		}
+		s, err := b.outcome(p, now)
+		if err != nil {
+			b.refuse(p.reply, err)
+			continue
+		}
+		batch = append(batch, s)
+	}
+	return batch
+}
+
+func (b *Bridge) parseAckMsg(m *nats.Msg) (p parsedAck, _ *job.Error) {
+	_, text, ok := subjects.ParseAck(b.cfg.Prefix, m.Subject)
+	if !ok {
+		return p, job.ErrHeader.With("not an acknowledgement subject: %q", cut(m.Subject, 64))
+	}
+	t, err := subjects.ParseToken(text)
+	if err != nil {
+		return p, job.ErrHeader.With("acknowledgement token: %v", err)
+	}
+	a, jerr := parseAck(m)
+	if jerr != nil {
+		return p, jerr
+	}
+	ref := job.Ref{ID: t.ID, Shard: t.Shard, Generated: t.Generated, Incarnation: t.Incarnation, Attempt: t.Attempt, Nonce: t.Nonce}
+	return parsedAck{ack: a, ref: ref, reply: b.replySubject(m.Reply)}, nil
+}
+
+// replySubject returns subject if an answer may go there, else "".
+func (b *Bridge) replySubject(subject string) string {
+	if subject == "" || !subjects.CheckReply(b.cfg.Prefix, subject) {
+		return ""
+	}
+	return subject
+}
+
+// resolve finds the deliveries that parsed is about among those this bridge
+// holds, and ends or renews them at once, so that their slots are free while
+// the store is being told. It returns those that nobody subscribes to.
+func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	freed := false
+	for i := range parsed {
+		p := &parsed[i]
+		f := d.flights[p.ref.ID]
+		if f == nil || !f.sent || f.Ref() != p.ref || (p.verb == verbPubAck && f.Ack != job.AckStream) {
+			continue
+		}
+		p.policy = &f.Delivery
+		switch p.verb {
+		case verbUnanswered:
+			unanswered = append(unanswered, f)
+			continue
+		case verbProgress:
+			f.since = now
+		default:
+			d.drop(f)
+			f.lane.win.settled(now)
+			freed = true
+		}
+		f.lane.settled = true
+		d.unpark(f.lane)
+		d.feed(f.lane)
+	}
+	if freed {
+		wake(d.wakeFire)
+	}
+	return unanswered
+}
+
+// lookup asks the store about deliveries that this bridge does not hold: of
+// another bridge, or from before a restart. A plain completion needs nothing.
+func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
+	var ids []string
+	var at []int
+	for i := range parsed {
+		if p := &parsed[i]; p.policy == nil && (p.verb != verbDone || p.result != nil) {
+			ids, at = append(ids, p.ref.ID), append(at, i)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	defer cancel()
+	infos, err := b.store.Get(ctx, ids)
+	if err != nil {
+		b.storeFailed("get", err)
+		return
+	}
+	for k := range infos {
+		if in := &infos[k]; in.State == job.Running && in.Ref() == parsed[at[k]].ref {
+			parsed[at[k]].policy = &job.Delivery{Job: in.Job, Shard: in.Shard, Attempt: in.Attempt, Base: in.Base, Nonce: in.Nonce}
+		}
+	}
+}
+
+// outcome decides what p means for its job. Without a policy the delivery is
+// most likely not the present one: the store then says so and changes nothing.
+func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
+	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply}
+	if p.policy != nil {
+		s.target = p.policy.Target
+	}
+	verb, delay, reason := p.verb, p.delay, p.reason
+	if verb == verbPubAck {
+		if p.policy == nil || p.policy.Ack != job.AckStream {
+			return s, job.ErrHeader.With("a PubAck settles only jobs with Delay-Ack: stream")
+		}
+		verb, delay = verbDone, -1
+		if err := parsePubAck(p.result); err != nil {
+			verb, reason = verbNak, err.Error()
+		}
+		p.result = nil
+	}
+	switch verb {
+	case verbDone:
+		s.Outcome = job.Complete
+		if p.policy != nil && p.result != nil {
+			s.replyTo, s.result = p.policy.ReplyTo, p.result
+		}
+	case verbProgress:
+		s.Outcome, s.At = job.Extend, now.Add(b.cfg.AckWait)
+		if p.policy != nil {
+			s.At = now.Add(p.policy.AckWait)
+		}
+	case verbTerm:
+		s.Outcome, s.Reason = job.Bury, "terminated"
+		if reason != "" {
+			s.Reason += ": " + reason
+		}
+	case verbNak:
+		b.again(&s, p.policy, delay, now)
+		if reason != "" {
+			b.log.nak.Log(b.cfg.Logger, "worker refused a job", "id", p.ref.ID, "target", s.target, "attempt", p.ref.Attempt, "reason", reason)
+		}
+	}
+	return s, nil
+}
+
+// again plans the next attempt after a failed one: after delay, or by the
+// job's backoff when it is negative; or none when it was the last.
+func (b *Bridge) again(s *settlement, d *job.Delivery, delay time.Duration, now job.Time) {
+	if d != nil && d.LastAttempt() {
+		s.Outcome, s.Reason = job.Bury, "max_attempts"
+		return
+	}
+	if delay < 0 && d != nil {
+		delay = backoff(d.Backoff, d.Attempt-d.Base)
+	}
+	s.Outcome, s.At = job.Retry, now.Add(min(max(delay, 0), b.cfg.MaxDelay))
+}
+
+// park stops the targets of deliveries that reached nobody and returns the
+// settlements that take the attempts back.
+func (b *Bridge) park(fs []*flight, why parkReason) []settlement {
+	now := b.now()
+	var aside []*flight
+	for _, f := range fs {
+		aside = append(aside, b.disp.park(f, why, now)...)
+	}
+	return asideSettlements(aside)
+}
+
+func (b *Bridge) refuse(reply string, e *job.Error) {
+	b.metrics.ackRefused()
+	if reply = b.replySubject(reply); reply != "" {
+		b.respond(b.out, reply, appendRefusal(nil, e))
+	}
+}
+
+func (b *Bridge) respond(nc *nats.Conn, reply string, data []byte) {
+	if err := nc.Publish(reply, data); err != nil {
+		b.log.reply.Log(b.cfg.Logger, "answer not sent", "subject", reply, "error", err)
+	}
+}

@@ -1,0 +1,73 @@
+package adapter
+
+import "github.com/delaybridge/delaybridge/job"
+
+// windowStart is the size of a new window: large enough that two or three
+// rounds of acknowledgements open it for a fast worker, small enough that a
+// slow one gets no more than it can settle within its lease.
+const windowStart = 16
+
+// window bounds the unsettled deliveries of one lane. It grows by one with
+// each settlement while the oldest unsettled delivery is younger than a third
+// of its ack wait, and halves when a lease runs out: a worker that needs
+// 100 ms a job is then never sent more than it can settle in time.
+type window struct {
+	limit    int
+	size     int
+	inFlight int
+	order    []aged // unsettled deliveries by age; those that ended are dropped lazily
+}
+
+// aged is a delivery with the time from which its age counted when it was
+// queued; a renewed lease makes it younger.
+type aged struct {
+	f     *flight
+	since job.Time
+}
+
+func newWindow(limit int) *window {
+	return &window{limit: limit, size: min(windowStart, limit)}
+}
+
+func (w *window) room() int { return w.size - w.inFlight }
+
+// sent counts f, which is being published now.
+func (w *window) sent(f *flight) {
+	w.inFlight++
+	w.order = append(w.order, aged{f, f.since})
+}
+
+// settled counts a delivery that a worker ended.
+func (w *window) settled(now job.Time) {
+	w.inFlight--
+	f := w.oldest()
+	if w.size < w.limit && (f == nil || now.Sub(f.since) < f.AckWait/3) {
+		w.size++
+	}
+}
+
+// expired counts a delivery whose lease ran out.
+func (w *window) expired() {
+	w.inFlight--
+	w.size = max(1, w.size/2)
+}
+
+// returned counts a delivery that reached no worker.
+func (w *window) returned() { w.inFlight-- }
+
+// oldest returns the unsettled delivery whose age counts longest, or nil.
+func (w *window) oldest() *flight {
+	for len(w.order) > 0 {
+		a := w.order[0]
+		if !a.f.gone && a.f.since == a.since {
+			return a.f
+		}
+		w.order[0] = aged{}
+		w.order = w.order[1:]
+		if !a.f.gone {
+			w.order = append(w.order, aged{a.f, a.f.since})
+		}
+	}
+	w.order = nil
+	return nil
+}

@@ -1,0 +1,127 @@
+package memdelay
+
+import (
+	"context"
+	"slices"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// maxSetAside is how many jobs one Claim sets aside before it stops.
+const maxSetAside = 1024
+
+// Claim implements [job.Queue]. It ignores From.
+func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
+	if err := s.lock(ctx); err != nil {
+		return job.Claimed{}, err
+	}
+	defer s.mu.Unlock()
+	s.observe(r.Now)
+	q := &s.scheduled
+	if r.Target != "" {
+		if q = s.waiting[r.Target]; q == nil {
+			return job.Claimed{}, nil
+		}
+		r.Blocked = nil
+	}
+	return s.claim(q, &r)
+}
+
+func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
+	blocked := make(map[string]bool, len(r.Blocked))
+	for _, target := range r.Blocked {
+		blocked[target] = true
+	}
+	for len(c.Deliveries) < r.Max && c.SetAside < maxSetAside {
+		slot, ok := q.due(r.Until)
+		if !ok {
+			break
+		}
+		e := s.entries.at(slot)
+		c.Last = e.next
+		if len(blocked) > 0 && blocked[e.target()] {
+			s.move(slot, setAside, e.next)
+			c.SetAside++
+			continue
+		}
+		d, err := s.lease(slot, r)
+		if err != nil {
+			return c, err
+		}
+		c.Deliveries = append(c.Deliveries, d)
+	}
+	c.NextDue = q.next()
+	return c, nil
+}
+
+// lease makes the entry in slot running under a new delivery.
+func (s *Store) lease(slot uint32, r *job.ClaimRequest) (job.Delivery, error) {
+	e := s.entries.at(slot)
+	j, err := job.DecodeRecord(e.id(), e.record())
+	if err != nil {
+		return job.Delivery{}, err
+	}
+	run := e.runs()
+	run.attempt++
+	run.nonce = s.nonces.next()
+	run.text = r.Owner
+	due := e.next
+	s.move(slot, running, max(r.Now, due).Add(j.AckWait))
+	d := e.delivery(j)
+	d.Next = due
+	return d, nil
+}
+
+// delivery returns the present delivery of e, whose job is j.
+func (e *entry) delivery(j job.Job) job.Delivery {
+	return job.Delivery{
+		Job: j, Attempt: e.run.attempt, Base: e.run.base, Nonce: e.run.nonce,
+		Owner: e.run.text, Deadline: e.next,
+	}
+}
+
+// Expired implements [job.Queue].
+func (s *Store) Expired(ctx context.Context, now job.Time, limit int) ([]job.Delivery, job.Time, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, 0, err
+	}
+	defer s.mu.Unlock()
+	s.observe(now)
+	var found []uint32
+	for len(found) < limit {
+		slot, ok := s.running.due(now)
+		if !ok {
+			break
+		}
+		s.running.remove(s.entries.at(slot).pos)
+		found = append(found, slot)
+	}
+	next := s.running.next()
+	ds := make([]job.Delivery, 0, len(found))
+	var failed error
+	for _, slot := range found {
+		s.running.push(slot)
+		e := s.entries.at(slot)
+		j, err := job.DecodeRecord(e.id(), e.record())
+		if err != nil {
+			failed = err
+			continue
+		}
+		ds = append(ds, e.delivery(j))
+	}
+	return ds, next, failed
+}
+
+// Waiting implements [job.Queue]; the targets are sorted.
+func (s *Store) Waiting(ctx context.Context) ([]string, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	targets := make([]string, 0, len(s.waiting))
+	for target := range s.waiting {
+		targets = append(targets, target)
+	}
+	slices.Sort(targets)
+	return targets, nil
+}

@@ -1,0 +1,64 @@
+package memdelay
+
+import (
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// note is what is remembered of a job that ended.
+type note struct {
+	state       job.State // Done or Cancelled
+	incarnation uint64
+	nonce       uint64
+	due, at     job.Time // at: when it ended
+	target      string
+	attempt     uint32
+	generated   bool
+}
+
+// note returns the note that e ended in state.
+func (e *entry) note(state job.State, at job.Time) note {
+	n := note{
+		state: state, incarnation: e.incarnation(), due: e.due(), at: at,
+		// A clone, or the note would keep the whole record.
+		target: strings.Clone(e.target()), generated: e.generated(),
+	}
+	if e.run != nil {
+		n.attempt, n.nonce = e.run.attempt, e.run.nonce
+	}
+	return n
+}
+
+// ended remembers jobs that ended in two generations: the older one is dropped
+// whole when the newer is as old as the window, or full.
+type ended struct {
+	window   time.Duration
+	cap      int
+	started  job.Time // when cur began
+	cur, old map[string]note
+}
+
+func newEnded(window time.Duration, limit int) ended {
+	return ended{window: window, cap: limit, cur: map[string]note{}}
+}
+
+func (d *ended) add(now job.Time, n note, id string) {
+	if now >= d.started.Add(d.window) || len(d.cur) >= d.cap {
+		d.old, d.cur, d.started = d.cur, map[string]note{}, now
+	}
+	d.cur[strings.Clone(id)] = n
+}
+
+// get returns what is known of id within the window before now, or nil.
+func (d *ended) get(id string, now job.Time) *note {
+	n, ok := d.cur[id]
+	if !ok {
+		n, ok = d.old[id]
+	}
+	if !ok || now >= n.at.Add(d.window) {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,96 @@
+package memdelay
+
+import "github.com/delaybridge/delaybridge/job"
+
+// heap is a min-heap of slots by the next time of their entries, which know
+// their positions in it.
+type heap struct {
+	entries *slab
+	slots   []uint32
+}
+
+func (h *heap) len() int { return len(h.slots) }
+
+// next returns the earliest time, zero when the heap is empty.
+func (h *heap) next() job.Time {
+	if h.len() == 0 {
+		return 0
+	}
+	return h.entries.at(h.slots[0]).next
+}
+
+// due returns the earliest slot if its time is at or before until.
+func (h *heap) due(until job.Time) (uint32, bool) {
+	if h.len() == 0 || h.next() > until {
+		return 0, false
+	}
+	return h.slots[0], true
+}
+
+func (h *heap) push(slot uint32) {
+	h.slots = append(h.slots, slot)
+	h.up(slot, uint32(h.len()-1))
+}
+
+// remove takes out the slot at pos.
+func (h *heap) remove(pos uint32) {
+	last := uint32(h.len() - 1)
+	slot := h.slots[last]
+	h.slots = h.slots[:last]
+	if pos == last {
+		return
+	}
+	// The one that fills the gap comes from another branch: it may belong
+	// above the gap as well as below.
+	h.up(slot, pos)
+	h.down(slot, h.entries.at(slot).pos)
+}
+
+// up places slot at pos or above.
+func (h *heap) up(slot, pos uint32) {
+	at := h.entries.at(slot).next
+	for pos > 0 {
+		parent := (pos - 1) / 2
+		other := h.slots[parent]
+		if h.entries.at(other).next <= at {
+			break
+		}
+		h.set(pos, other)
+		pos = parent
+	}
+	h.set(pos, slot)
+}
+
+// down places slot at pos or below.
+func (h *heap) down(slot, pos uint32) {
+	at := h.entries.at(slot).next
+	for {
+		child, childAt, ok := h.lesserChild(pos)
+		if !ok || at <= childAt {
+			break
+		}
+		h.set(pos, h.slots[child])
+		pos = child
+	}
+	h.set(pos, slot)
+}
+
+func (h *heap) lesserChild(pos uint32) (child uint32, at job.Time, ok bool) {
+	n := uint32(h.len())
+	child = 2*pos + 1
+	if child >= n {
+		return 0, 0, false
+	}
+	at = h.entries.at(h.slots[child]).next
+	if right := child + 1; right < n {
+		if r := h.entries.at(h.slots[right]).next; r < at {
+			return right, r, true
+		}
+	}
+	return child, at, true
+}
+
+func (h *heap) set(pos, slot uint32) {
+	h.slots[pos] = slot
+	h.entries.at(slot).pos = pos
+}

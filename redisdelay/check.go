@@ -1,0 +1,111 @@
+package redisdelay
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// formatVersion is the version of the layout in Redis.
+const formatVersion = 1
+
+// Report is what Check found of Redis.
+type Report struct {
+	Version         string
+	Role            string // master or slave
+	Replicas        int    // connected
+	AppendOnly      bool
+	AppendFsync     string // empty: not known
+	Snapshots       string // the "save" setting; empty: none or not known
+	MaxMemory       int64  // bytes; zero: no limit
+	MaxMemoryPolicy string // empty: not known
+	UsedMemory      int64
+	Warnings        []string // what an operator should know
+}
+
+// Check reads Redis' version and settings. It fails when jobs would not be
+// safe there: too old, or set to evict keys.
+func (s *Store) Check(ctx context.Context) (Report, error) {
+	info, err := s.client.Info(ctx).Result()
+	if err != nil {
+		return Report{}, fmt.Errorf("redisdelay: INFO: %w", err)
+	}
+	r := parseInfo(info)
+	if major, _ := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0]); major < 7 {
+		return r, fmt.Errorf("redisdelay: Redis %s is too old: version 7.0 or later is needed", r.Version)
+	}
+	s.readConfig(ctx, &r)
+	if p := r.MaxMemoryPolicy; p != "" && p != "noeviction" {
+		return r, fmt.Errorf("redisdelay: Redis may evict jobs: maxmemory-policy is %s; set it to noeviction (CONFIG SET maxmemory-policy noeviction, and in redis.conf)", p)
+	}
+	if r.MaxMemoryPolicy == "" {
+		r.warn("maxmemory-policy not known: make sure that it is noeviction")
+	}
+	if !r.AppendOnly {
+		r.warn("appendonly is off: jobs since the last snapshot are lost when Redis stops")
+	} else if r.AppendFsync == "no" {
+		r.warn("appendfsync is no: how much is lost on a power failure is up to the operating system")
+	}
+	return r, nil
+}
+
+func (r *Report) warn(text string) { r.Warnings = append(r.Warnings, text) }
+
+func parseInfo(info string) Report {
+	f := map[string]string{}
+	for sc := bufio.NewScanner(strings.NewReader(info)); sc.Scan(); {
+		if k, v, ok := strings.Cut(sc.Text(), ":"); ok {
+			f[k] = v
+		}
+	}
+	r := Report{
+		Version: f["redis_version"], Role: f["role"], AppendOnly: f["aof_enabled"] == "1",
+		MaxMemoryPolicy: f["maxmemory_policy"],
+	}
+	r.Replicas, _ = strconv.Atoi(f["connected_slaves"])
+	r.UsedMemory, _ = strconv.ParseInt(f["used_memory"], 10, 64)
+	r.MaxMemory, _ = strconv.ParseInt(f["maxmemory"], 10, 64)
+	return r
+}
+
+// readConfig adds what only CONFIG tells; an ACL may forbid it.
+func (s *Store) readConfig(ctx context.Context, r *Report) {
+	for name, to := range map[string]*string{
+		"appendfsync": &r.AppendFsync, "save": &r.Snapshots, "maxmemory-policy": &r.MaxMemoryPolicy,
+	} {
+		if v, err := s.client.ConfigGet(ctx, name).Result(); err == nil && v[name] != "" {
+			*to = v[name]
+		}
+	}
+}
+
+// checkFormat makes sure that the data in Redis has this layout, and claims
+// the prefix for it where there is none.
+func (s *Store) checkFormat(ctx context.Context) error {
+	key := formatKey(s.opts.Prefix)
+	pipe := s.client.TxPipeline()
+	pipe.HSetNX(ctx, key, "version", formatVersion)
+	pipe.HSetNX(ctx, key, "shards", s.opts.Shards)
+	read := pipe.HMGet(ctx, key, "version", "shards")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("redisdelay: read format from %s: %w", key, err)
+	}
+	var has struct {
+		Version int `redis:"version"`
+		Shards  int `redis:"shards"`
+	}
+	if err := read.Scan(&has); err != nil {
+		return fmt.Errorf("redisdelay: read format from %s: %w", key, err)
+	}
+	if has.Version > formatVersion {
+		return fmt.Errorf("redisdelay: the data under prefix %q has format %d, this program knows %d: use a newer release, or another prefix",
+			s.opts.Prefix, has.Version, formatVersion)
+	}
+	if has.Shards != s.opts.Shards {
+		return fmt.Errorf("redisdelay: the data under prefix %q has %d shards, not %d: set the number of shards to %d, or use another prefix",
+			s.opts.Prefix, has.Shards, s.opts.Shards, has.Shards)
+	}
+	return nil
+}

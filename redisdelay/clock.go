@@ -1,0 +1,42 @@
+package redisdelay
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// ignoredOffset is the difference to Redis' clock that is not worth a
+// correction: measuring it over a network is not more exact than that.
+const ignoredOffset = 5 * time.Millisecond
+
+// clock is the local clock corrected to that of Redis.
+type clock struct {
+	offset atomic.Int64 // Redis minus local, microseconds, as measured
+}
+
+// observe learns from a reply that carries Redis' time: it was read between
+// sent and received, so the offset lies between the two differences. The
+// present estimate is moved only as far as that demands; so a reply that took
+// long (a Redis that was stopped) cannot spoil what a quick one showed.
+func (c *clock) observe(redisMicro int64, sent, received time.Time) {
+	low, high := redisMicro-received.UnixMicro(), redisMicro-sent.UnixMicro()
+	for {
+		now := c.offset.Load()
+		next := min(max(now, low), high)
+		if next == now || c.offset.CompareAndSwap(now, next) {
+			return
+		}
+	}
+}
+
+// micro is the estimate of Redis' time at t, for deadlines in scripts.
+func (c *clock) micro(t time.Time) int64 { return t.UnixMicro() + c.offset.Load() }
+
+// now is the local time, corrected when the difference is worth it.
+func (c *clock) now() time.Time {
+	off := time.Duration(c.offset.Load()) * time.Microsecond
+	if off.Abs() < ignoredOffset {
+		off = 0
+	}
+	return time.Now().Add(off)
+}

@@ -1,0 +1,202 @@
+package redisdelay
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"strconv"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// maxPage is the most jobs of one page.
+const maxPage = 1000
+
+// position is a place in the order of a list: behind the entry (at, id).
+type position struct {
+	set bool
+	at  job.Time
+	id  string
+}
+
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.at, q.at), cmp.Compare(p.id, q.id))
+}
+
+// A cursor is base64 of the time, 8 bytes big-endian, and the id.
+func (p position) cursor() string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(p.at))
+	return base64.RawURLEncoding.EncodeToString(append(b, p.id...))
+}
+
+func parseCursor(cursor string) (position, error) {
+	if cursor == "" {
+		return position{}, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) < 8 {
+		return position{}, job.ErrHeader.With("cursor %q not readable: pass the one of the page before", cursor)
+	}
+	return position{set: true, at: job.Time(binary.BigEndian.Uint64(b)), id: string(b[8:])}, nil
+}
+
+// source is one sorted set of a list.
+type source struct {
+	shard int
+	key   string
+}
+
+// entry is one job found in a source.
+type entry struct {
+	position
+	shard int
+	wait  string // target, when it is set aside
+}
+
+// List implements [job.Store]. A page is the merge of what each sorted set has
+// behind the cursor, cut where the first of them was not read further.
+func (s *Store) List(ctx context.Context, q job.Query) (job.Page, error) {
+	from, err := parseCursor(q.Cursor)
+	if err != nil {
+		return job.Page{}, err
+	}
+	if q.Limit < 1 || q.Limit > maxPage {
+		return job.Page{}, job.ErrHeader.With("limit %d: use 1 to %d", q.Limit, maxPage)
+	}
+	sources, err := s.sources(ctx, q)
+	if err != nil {
+		return job.Page{}, err
+	}
+	entries, end, err := s.readSources(ctx, sources, from, q)
+	if err != nil {
+		return job.Page{}, err
+	}
+	if len(entries) > q.Limit {
+		entries = entries[:q.Limit]
+		end = &entries[q.Limit-1].position
+	}
+	return s.page(ctx, q, entries, end)
+}
+
+// sources are the sorted sets that hold jobs of the state.
+func (s *Store) sources(ctx context.Context, q job.Query) ([]source, error) {
+	set := map[job.State]int{"": dueKey, job.Pending: dueKey, job.Running: infKey, job.Dead: deadKey}
+	key, ok := set[q.State]
+	if !ok {
+		return nil, job.ErrHeader.With("state %q cannot be listed: use pending, running or dead", q.State)
+	}
+	var out []source
+	for shard := range s.keys {
+		out = append(out, source{shard, s.keys[shard][key]})
+	}
+	if key != dueKey {
+		return out, nil
+	}
+	waiting, err := s.waitingTargets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for shard, targets := range waiting {
+		for _, t := range targets {
+			if q.Target == "" || q.Target == t {
+				out = append(out, source{shard, waitKey(s.opts.Prefix, shard, t)})
+			}
+		}
+	}
+	return out, nil
+}
+
+// waitingTargets are the targets with jobs set aside, per shard.
+func (s *Store) waitingTargets(ctx context.Context) ([][]string, error) {
+	pipe := s.client.Pipeline()
+	for shard := range s.keys {
+		pipe.SMembers(ctx, s.keys[shard][waitsKey])
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]string, len(s.keys))
+	for i, c := range cmds {
+		out[i] = c.(interface{ Val() []string }).Val()
+	}
+	return out, nil
+}
+
+func (s *Store) listCall(shard int, key string, from position, limit int, target string) *call {
+	c := s.newCall(listScript, shard, key)
+	score := ""
+	if from.set {
+		score = strconv.FormatInt(int64(from.at), 10)
+	}
+	c.add(score, from.id, limit, target)
+	return c
+}
+
+// readSources returns what the sources have behind from, in order, as far as
+// all of them were read; end is nil when there is no more.
+func (s *Store) readSources(ctx context.Context, sources []source, from position, q job.Query) ([]entry, *position, error) {
+	calls := make([]*call, len(sources))
+	for i, src := range sources {
+		calls[i] = s.listCall(src.shard, src.key, from, q.Limit, q.Target)
+	}
+	if err := s.runRead(ctx, calls); err != nil {
+		return nil, nil, err
+	}
+	var all []entry
+	var end *position
+	for _, c := range calls {
+		ids, scores := c.strings(1), c.strings(2)
+		for k, id := range ids {
+			all = append(all, entry{position: position{true, parseTime(scores[k]), id}, shard: c.shard})
+		}
+		if done, _ := c.reply[0].(int64); done == 0 {
+			score, _ := c.reply[3].(string)
+			id, _ := c.reply[4].(string)
+			if p := (position{true, parseTime(score), id}); end == nil || p.compare(*end) < 0 {
+				end = &p
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return a.compare(b.position) })
+	if end != nil {
+		cut, found := slices.BinarySearchFunc(all, *end, func(e entry, p position) int { return e.compare(p) })
+		if found {
+			cut++
+		}
+		all = all[:cut]
+	}
+	return all, end, nil
+}
+
+// page reads the jobs of the entries. One that has changed since is left out;
+// when their records are many bytes the page ends early.
+func (s *Store) page(ctx context.Context, q job.Query, entries []entry, end *position) (job.Page, error) {
+	ids := make([]string, len(entries))
+	for i := range entries {
+		ids[i] = entries[i].id
+	}
+	infos, err := s.Get(ctx, ids)
+	if err != nil {
+		return job.Page{}, err
+	}
+	state := cmp.Or(q.State, job.Pending)
+	var p job.Page
+	bytes := 0
+	for i, info := range infos {
+		if bytes > maxBytes {
+			end = &entries[i-1].position
+			break
+		}
+		if info.State == state && info.Next == entries[i].at {
+			p.Jobs = append(p.Jobs, info)
+			bytes += len(info.Payload)
+		}
+	}
+	if end != nil {
+		p.Cursor = end.cursor()
+	}
+	return p, nil
+}

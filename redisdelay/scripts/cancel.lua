@@ -1,0 +1,44 @@
+#!lua flags=allow-oom
+-- cancel removes pending and dead jobs.
+-- ARGV: 7 now (us), 8 cap of a done hash, then the ids.
+-- Result: {0, time, codes}, a flat list of (code, detail) per id: d removed, r
+--       running, f ended before (the detail of these is the attempt, 4 bytes,
+--       then the owner), u unknown, w set aside and not removed (the detail is
+--       its target): ask again with that wait key.
+-- Cap:  256 ids per call.
+-- Repeat: the saved codes are returned.
+-- Allowed when Redis is out of memory: it frees some.
+if saved then return {0, clock, cmsgpack.unpack(saved)} end
+
+local waits = wait_keys()
+local room = tonumber(ARGV[8]) - call('HLEN', KEYS[8 + gen])
+
+local function cancel(id)
+  local rec, own = call('HGET', JOB, id), call('HGET', OWN, id)
+  if not rec then
+    local ended = find_ended(id)
+    if not ended then return 'u', '' end
+    return 'f', sub(ended, 10, 13)
+  end
+  if call('ZSCORE', INF, id) then
+    return 'r', sub(own, 9, 12) .. sub(own, 25)
+  end
+  if not unindex(id, rec, waits) then return 'w', target_of(rec) end
+  call('HDEL', JOB, id)
+  call('HDEL', OWN, id)
+  local attempt = own and sub(own, 9, 12) or '\0\0\0\0'
+  if room > 0 then
+    room = room - 1
+    local head = sub(rec, 2, 9) .. attempt .. NO_NONCE
+    call('HSET', KEYS[8 + gen], id, ended_entry('c', head, struct.pack('>I8', tonumber(ARGV[7])), rec))
+  end
+  return 'd', attempt
+end
+
+local out = {}
+for i = 9, #ARGV do
+  local k = #out
+  out[k + 1], out[k + 2] = cancel(ARGV[i])
+end
+save(out)
+return {0, clock, out}

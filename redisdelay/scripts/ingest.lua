@@ -1,0 +1,90 @@
+#!lua
+-- ingest stores a batch of jobs as pending.
+-- ARGV: 7 one mode per job: g an id minted for this call, G a generated id
+--       that is put again, c a chosen id, r a chosen id that replaces; then id
+--       and record of each job, then score and id of each.
+-- Result: {0, time, exceptions}, a flat list of (index, code, detail) for jobs
+--       that were not simply stored: d duplicate (the first one's due, 8
+--       bytes), x lives under another first token, r replace met a running
+--       job, c collision of a generated id, w replace met a job set aside
+--       (its target): put it again with that wait key.
+-- Cap:  256 jobs and 1 MiB per call; the job that passes the limit is the last.
+-- Repeat: a job stored under its id and incarnation before, or ended since, is
+--       left as it is and counts as stored.
+-- Refused by Redis when it is out of memory.
+if saved then return {0, clock, cmsgpack.unpack(saved)} end
+
+local modes = ARGV[7]
+local n = #modes
+local ids, fresh = {}, true
+for i = 1, n do
+  ids[i] = ARGV[6 + 2 * i]
+  if byte(modes, i) ~= 103 then fresh = false end
+end
+local have = call('HMGET', JOB, unpack(ids))
+for i = 1, n do
+  if have[i] then fresh = false end
+end
+if fresh then
+  call('HSET', JOB, unpack(ARGV, 8, 7 + 2 * n))
+  call('ZADD', DUE, unpack(ARGV, 8 + 2 * n, 7 + 4 * n))
+  save({})
+  return {0, clock, {}}
+end
+
+local function first_token(rec) return string.match(target_of(rec), '^[^.]*') end
+
+local waits = wait_keys()
+local ended0 = call('HMGET', KEYS[8], unpack(ids))
+local ended1 = call('HMGET', KEYS[9], unpack(ids))
+
+-- against_living decides about a job whose id lives: true to store it, or
+-- false and an exception.
+local function against_living(mode, id, rec, old)
+  if sub(old, 2, 9) == sub(rec, 2, 9) then return false end
+  if mode == 'g' or mode == 'G' then return false, 'c', '' end
+  if first_token(old) ~= first_token(rec) then return false, 'x', '' end
+  if mode ~= 'r' then return false, 'd', sub(old, 10, 17) end
+  if call('ZSCORE', INF, id) then return false, 'r', '' end
+  if not unindex(id, old, waits) then return false, 'w', target_of(old) end
+  call('HDEL', OWN, id)
+  return true
+end
+
+-- against_ended does so for a job whose id ended within the dedup window.
+local function against_ended(mode, id, rec, ended)
+  if sub(ended, 2, 9) == sub(rec, 2, 9) then return false end
+  if mode == 'c' and byte(ended) == 100
+    and string.match(sub(ended, 39), '^[^.]*') == first_token(rec) then
+    return false, 'd', sub(ended, 30, 37)
+  end
+  call('HDEL', KEYS[8], id)
+  call('HDEL', KEYS[9], id)
+  return true
+end
+
+local out, records, scores = {}, {}, {}
+for i = 1, n do
+  local id, rec, mode = ids[i], ARGV[7 + 2 * i], sub(modes, i, i)
+  local store, code, detail = true, nil, nil
+  if have[i] then
+    store, code, detail = against_living(mode, id, rec, have[i])
+  elseif mode ~= 'g' then
+    local ended = still_known(ended0[i]) or still_known(ended1[i])
+    if ended then store, code, detail = against_ended(mode, id, rec, ended) end
+  end
+  if store then
+    local k = #records
+    records[k + 1], records[k + 2] = id, rec
+    scores[k + 1], scores[k + 2] = ARGV[6 + 2 * n + 2 * i], id
+  elseif code then
+    local k = #out
+    out[k + 1], out[k + 2], out[k + 3] = i, code, detail
+  end
+end
+if #records > 0 then
+  call('HSET', JOB, unpack(records))
+  call('ZADD', DUE, unpack(scores))
+end
+save(out)
+return {0, clock, out}

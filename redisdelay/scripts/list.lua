@@ -1,0 +1,68 @@
+#!lua flags=no-writes
+-- list reads entries of one sorted set behind a position (score, id). It
+-- changes nothing.
+-- KEYS: as every script, then the sorted set.
+-- ARGV: 1 score and 2 id of the position ("" and "": the start), 3 limit, 4
+--       target wanted or "".
+-- Result: {done, ids, scores, last score seen, last id seen}; done is 1 when
+--       the set has nothing behind the last one seen.
+-- Cap:  1,000 entries seen, or 1 MiB of records when a target is wanted; the
+--       position is found by binary search, since thousands of ids may share
+--       one score.
+local call, byte, sub = redis.call, string.byte, string.sub
+local set, limit, target = KEYS[10], tonumber(ARGV[3]), ARGV[4]
+local MAX_SEEN, MAX_BYTES, CHUNK = 1000, 1048576, 100
+
+-- after reports whether a follows b, byte by byte as sorted sets do ("<" would
+-- follow the locale).
+local function after(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = byte(a, i), byte(b, i)
+    if x ~= y then return x > y end
+  end
+  return #a > #b
+end
+
+-- first_after is the rank of the first entry behind the position.
+local function first_after(score, id)
+  local low = call('ZCOUNT', set, '-inf', '(' .. score)
+  local high = low + call('ZCOUNT', set, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if after(call('ZRANGE', set, middle, middle)[1], id) then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+local rank = 0
+if ARGV[1] ~= '' then rank = first_after(ARGV[1], ARGV[2]) end
+local ids, scores, seen, bytes, done = {}, {}, 0, 0, 0
+local last_score, last_id = ARGV[1], ARGV[2]
+
+local function wanted(id)
+  if target == '' then return true end
+  local rec = call('HGET', KEYS[3], id)
+  if not rec then return false end
+  bytes = bytes + #rec
+  return sub(rec, 23, 22 + byte(rec, 22)) == target
+end
+
+while done == 0 and #ids < limit and seen < MAX_SEEN and bytes < MAX_BYTES do
+  local got = call('ZRANGE', set, rank, rank + CHUNK - 1, 'WITHSCORES')
+  if #got < 2 * CHUNK then done = 1 end
+  for i = 1, #got, 2 do
+    if #ids >= limit or bytes >= MAX_BYTES then
+      done = 0
+      break
+    end
+    rank, seen, last_id, last_score = rank + 1, seen + 1, got[i], got[i + 1]
+    if wanted(got[i]) then
+      ids[#ids + 1], scores[#scores + 1] = got[i], got[i + 1]
+    end
+  end
+end
+return {done, ids, scores, last_score, last_id}

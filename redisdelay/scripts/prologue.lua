@@ -1,0 +1,92 @@
+-- Common beginning of every script that writes.
+-- KEYS: meta due job inf own waits dead done:0 done:1, then wait:<target>...
+-- ARGV: 1 epoch, 2 deadline (Redis time, us), 3 "<kind>:<bridge>", 4 call
+--       number (16 digits), 5 latest time known to the caller (us), 6 dedup
+--       window (us); what follows is the script's own.
+-- Result: {status, Redis time in us, ...}. Status 0: what the script says;
+--       1: too late, nothing done; 2: another epoch, nothing done; 3: a newer
+--       call of this kind by this bridge came first, nothing done.
+-- Repeats: the last number and its saved result are kept in meta. The same
+--       number again finds it in `saved` and must return it without acting.
+local META, DUE, JOB, INF, OWN, WAITS, DEAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local call, sub, byte = redis.call, string.sub, string.byte
+local clock
+do
+  local t = call('TIME')
+  clock = t[1] * 1000000 + t[2]
+end
+if clock > tonumber(ARGV[2]) then return {1, clock} end
+local meta = call('HMGET', META, 'epoch', ARGV[3], 'gen', 'rot')
+if meta[1] ~= ARGV[1] then return {2, clock} end
+local saved
+if meta[2] then
+  local last = sub(meta[2], 1, 16)
+  if last == ARGV[4] then
+    saved = sub(meta[2], 17)
+  elseif tonumber(last) > tonumber(ARGV[4]) then
+    return {3, clock}
+  end
+end
+
+local function save(result)
+  call('HSET', META, ARGV[3], ARGV[4] .. cmsgpack.pack(result))
+end
+
+-- The ids that ended are kept in two hashes that take turns. gen is the one
+-- written to; it is changed, and the older one dropped, once per window.
+local gen = tonumber(meta[3]) or 0
+do
+  local rot, latest, window = tonumber(meta[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+  if not saved and latest > 0 and (not rot or latest - rot >= window) then
+    gen = 1 - gen
+    call('UNLINK', KEYS[8 + gen])
+    if rot and latest - rot >= 2 * window then call('UNLINK', KEYS[9 - gen]) end
+    call('HSET', META, 'gen', gen, 'rot', ARGV[5])
+  end
+end
+
+local NO_NONCE = '\0\0\0\0\0\0\0\0'
+
+local function target_of(rec) return sub(rec, 23, 22 + byte(rec, 22)) end
+
+-- wait_target is the target in the name of a wait key.
+local function wait_target(key) return sub(key, #META + 2) end
+
+-- wait_keys maps targets to the wait keys that this call was given.
+local function wait_keys()
+  local keys = {}
+  for i = 10, #KEYS do keys[wait_target(KEYS[i])] = KEYS[i] end
+  return keys
+end
+
+-- ended_entry is what a done hash keeps of a job: kind (d: done, c: cancelled),
+-- the first 20 bytes of its run state, when it ended (8 bytes, us), due (8), 1
+-- for a generated id or else 0, and the target.
+local function ended_entry(kind, head, at, rec)
+  local target = target_of(rec)
+  local generated = math.floor(byte(rec, 23 + #target) / 4) % 2
+  return kind .. head .. at .. sub(rec, 10, 17) .. generated .. target
+end
+
+-- still_known drops an entry that is past the dedup window.
+local function still_known(entry)
+  local since = entry and tonumber(ARGV[5]) - struct.unpack('>I8', entry, 22)
+  return since and since < tonumber(ARGV[6]) and entry
+end
+
+local function find_ended(id)
+  return still_known(call('HGET', KEYS[8], id)) or still_known(call('HGET', KEYS[9], id))
+end
+
+-- unindex takes a job that is not running out of the sorted set it is in:
+-- 'd' due, 'x' dead, 'w' set aside; false when it is set aside and its wait
+-- key was not given.
+local function unindex(id, rec, waits)
+  if call('ZREM', DUE, id) == 1 then return 'd' end
+  if call('ZREM', DEAD, id) == 1 then return 'x' end
+  local key = waits[target_of(rec)]
+  if not key then return false end
+  call('ZREM', key, id)
+  if call('EXISTS', key) == 0 then call('SREM', WAITS, wait_target(key)) end
+  return 'w'
+end

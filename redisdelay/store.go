@@ -1,0 +1,297 @@
+package redisdelay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// Options says how to reach Redis and what to keep there.
+type Options struct {
+	// URL of Redis, redis:// or rediss://. Either URL or Client is needed.
+	URL string
+	// Client is used instead of URL; it should be set up as ClientOptions does.
+	// Close leaves it open.
+	Client redis.UniversalClient
+	// BridgeID names this process among those that share the data; no two that
+	// run at once may have the same. Required.
+	BridgeID string
+	// Prefix of all keys; empty: "delay".
+	Prefix string
+	// Shards is the number of shards, fixed when the data is first written;
+	// zero: 8.
+	Shards int
+	// DedupWindow is how long the id of a job that ended is remembered; zero: 2
+	// minutes.
+	DedupWindow time.Duration
+	// DoneCap and DoneGeneratedCap limit how many ended ids a shard remembers
+	// per window; zero: 1,000,000 and 10,000. A generated id is remembered only
+	// so that a repeated completion is recognised.
+	DoneCap, DoneGeneratedCap int
+	// Timeout of one attempt of a call; zero: 1 s. A call is tried again until
+	// its context ends.
+	Timeout time.Duration
+	// LookEvery is how often Claim asks all shards for jobs that others put;
+	// zero: 1 s; negative: at every call.
+	LookEvery time.Duration
+	// OnEpochChange is called when a shard came back without its data (was
+	// empty) or with that of another history; nil: it is only logged.
+	OnEpochChange func(shard int, from, to string)
+	// Logger; nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// maxShards is what a generated id can name.
+const maxShards = job.MaxShards
+
+func (o *Options) withDefaults() error {
+	setDefault(&o.Prefix, "delay")
+	setDefault(&o.Shards, 8)
+	setDefault(&o.DedupWindow, 2*time.Minute)
+	setDefault(&o.DoneCap, 1_000_000)
+	setDefault(&o.DoneGeneratedCap, 10_000)
+	setDefault(&o.Timeout, time.Second)
+	setDefault(&o.LookEvery, time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.BridgeID == "" {
+		return errors.New("redisdelay: no bridge id: set one that no other running bridge has")
+	}
+	if o.Shards < 1 || o.Shards > maxShards {
+		return fmt.Errorf("redisdelay: %d shards: use 1 to %d", o.Shards, maxShards)
+	}
+	if o.URL == "" && o.Client == nil {
+		return errors.New("redisdelay: no Redis given: set URL, for example redis://127.0.0.1:6379/0")
+	}
+	return errors.Join(checkPrefix(o.Prefix), checkBridgeID(o.BridgeID))
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// ClientOptions are the go-redis settings that the store needs.
+func ClientOptions(url, bridgeID string, timeout time.Duration) (*redis.Options, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("redisdelay: URL of Redis: %w; use redis://[user:password@]host:port/db or rediss://", err)
+	}
+	// The store repeats calls itself, under their numbers. The client's own
+	// retry would run a script again behind its back and hide it.
+	o.MaxRetries = -1
+	// A caller's deadline also bounds the read of a reply.
+	o.ContextTimeoutEnabled = true
+	// One attempt to connect: a refused connection is news, not something to
+	// wait out inside the pool.
+	o.DialerRetries = 1
+	// A Redis that hangs is given up soon; its script refuses to act by then.
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
+	// So that CLIENT LIST shows whose connection it is.
+	o.ClientName = "delaybridge/" + bridgeID
+	// RESP2 replies are flat arrays and strings, which is all that is needed.
+	o.Protocol = 2
+	o.DisableIdentity = true
+	// The server feature behind it is that of a hosted offering.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// Batches are large, connections few: at most one call per kind at a time.
+	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10
+	o.PipelinePoolSize = -1
+	o.PoolSize = 16
+	return o, nil
+}
+
+// Store keeps jobs in Redis. See the package comment.
+type Store struct {
+	opts      Options
+	client    redis.UniversalClient
+	ownClient bool
+	clock     clock
+	keys      [][]string // per shard, in the order of shardKeyNames
+	kinds     [numKinds]kindState
+	number    atomic.Int64 // of the last call
+	latest    atomic.Int64 // the latest time that a caller gave
+	mint      atomic.Uint32
+	due       *heads
+	records   recordSize
+
+	mu      sync.Mutex
+	epochs  []string          // per shard
+	waiting map[string]*heads // per target that was claimed from
+}
+
+var _ job.Store = (*Store)(nil)
+
+// Open connects to Redis, checks that it can be relied on and that the data
+// there has this layout, and returns the store.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if err := o.withDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		opts: o, client: o.Client, due: newHeads(o.Shards),
+		epochs: make([]string, o.Shards), waiting: map[string]*heads{},
+	}
+	for i := range o.Shards {
+		s.keys = append(s.keys, shardKeys(o.Prefix, i))
+	}
+	s.initKinds(o.BridgeID)
+	if s.client == nil {
+		co, err := ClientOptions(o.URL, o.BridgeID, o.Timeout)
+		if err != nil {
+			return nil, err
+		}
+		s.client, s.ownClient = redis.NewClient(co), true
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	if err := s.measureClock(ctx); err != nil {
+		return fmt.Errorf("redisdelay: cannot reach Redis: %w", err)
+	}
+	report, err := s.Check(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range report.Warnings {
+		s.opts.Logger.Warn("redis", "warning", w)
+	}
+	if err := s.checkFormat(ctx); err != nil {
+		return err
+	}
+	if err := s.loadScripts(ctx); err != nil {
+		return err
+	}
+	s.number.Store(time.Now().UnixMicro())
+	for shard := range s.keys {
+		if err := s.joinShard(ctx, shard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureClock compares clocks a few times; the quickest reply counts most.
+func (s *Store) measureClock(ctx context.Context) error {
+	for range 4 {
+		sent := time.Now()
+		t, err := s.client.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		s.clock.observe(t.UnixMicro(), sent, time.Now())
+	}
+	return nil
+}
+
+// Now is the local time, corrected to that of Redis.
+func (s *Store) Now() time.Time { return s.clock.now() }
+
+// Ping asks Redis for a sign of life.
+func (s *Store) Ping(ctx context.Context) error { return s.client.Ping(ctx).Err() }
+
+// Close closes the connections.
+func (s *Store) Close() error {
+	if !s.ownClient {
+		return nil
+	}
+	return s.client.Close()
+}
+
+func (s *Store) loadScripts(ctx context.Context) error {
+	for _, sc := range allScripts {
+		sha, err := s.client.ScriptLoad(ctx, sc.source).Result()
+		if err != nil {
+			return fmt.Errorf("redisdelay: load script %s: %w", sc.name, err)
+		}
+		if sha != sc.sha {
+			return fmt.Errorf("redisdelay: script %s has hash %s, expected %s", sc.name, sha, sc.sha)
+		}
+	}
+	return nil
+}
+
+// joinShard learns the shard's epoch, giving it one when it has none, and
+// makes sure that this process's call numbers pass those of an earlier one
+// with the same bridge id, whatever the clock says.
+func (s *Store) joinShard(ctx context.Context, shard int) error {
+	meta := s.keys[shard][0]
+	if err := s.client.HSetNX(ctx, meta, "epoch", newEpoch()).Err(); err != nil {
+		return fmt.Errorf("redisdelay: set up shard %d: %w", shard, err)
+	}
+	fields := []string{"epoch"}
+	for i := range s.kinds {
+		fields = append(fields, s.kinds[i].field)
+	}
+	values, err := s.client.HMGet(ctx, meta, fields...).Result()
+	if err != nil {
+		return fmt.Errorf("redisdelay: set up shard %d: %w", shard, err)
+	}
+	for _, v := range values[1:] {
+		if last, ok := v.(string); ok {
+			s.raiseNumber(last)
+		}
+	}
+	epoch, _ := values[0].(string)
+	s.setEpoch(shard, epoch)
+	return nil
+}
+
+func (s *Store) setEpoch(shard int, epoch string) {
+	s.mu.Lock()
+	was := s.epochs[shard]
+	s.epochs[shard] = epoch
+	s.mu.Unlock()
+	if was == "" || was == epoch {
+		return
+	}
+	s.due.forget(shard)
+	s.opts.Logger.Warn("redis lost data: shard began anew", "shard", shard, "epoch_was", was, "epoch", epoch)
+	if s.opts.OnEpochChange != nil {
+		s.opts.OnEpochChange(shard, was, epoch)
+	}
+}
+
+func (s *Store) epoch(shard int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epochs[shard]
+}
+
+// seen notes a time that a caller gave, and returns the latest one.
+func (s *Store) seen(t job.Time) job.Time {
+	for {
+		was := s.latest.Load()
+		if int64(t) <= was {
+			return job.Time(was)
+		}
+		if s.latest.CompareAndSwap(was, int64(t)) {
+			return t
+		}
+	}
+}
+
+// checkBridgeID: Redis takes no connection name with spaces.
+func checkBridgeID(id string) error {
+	if strings.ContainsAny(id, " \n\r\t") {
+		return fmt.Errorf("redisdelay: bridge id %q: use a name without spaces", id)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package subjects
+
+import "strings"
+
+// AppendAckSubject appends the subject on which the delivery t is settled:
+// <prefix>.ack.<bridge>.<token>.
+func AppendAckSubject(dst []byte, prefix, bridge string, t Token) []byte {
+	dst = append(dst, prefix...)
+	dst = append(dst, ".ack."...)
+	dst = append(dst, bridge...)
+	dst = append(dst, '.')
+	return AppendToken(dst, t)
+}
+
+// ParseAck takes a subject of [AppendAckSubject] apart. The parts share
+// subject's memory; the token is read by [ParseToken].
+func ParseAck(prefix, subject string) (bridge, token string, ok bool) {
+	rest, ok := cutPrefix(prefix, subject)
+	if !ok {
+		return "", "", false
+	}
+	if rest, ok = strings.CutPrefix(rest, "ack."); !ok {
+		return "", "", false
+	}
+	bridge, token, _ = strings.Cut(rest, ".")
+	if bridge == "" || token == "" || strings.Contains(token, ".") {
+		return "", "", false
+	}
+	return bridge, token, true
+}
+
+// AckWildcard returns the subject that a bridge subscribes to for the
+// settlements of what it, or the bridge it stands in for, delivered.
+func AckWildcard(prefix, bridge string) string { return prefix + ".ack." + bridge + ".*" }
+
+// Event returns the subject on which events of the name are published.
+func Event(prefix, name string) string { return prefix + ".event." + name }
+
+// Presence returns the subject that the bridge of that id answers while it
+// runs.
+func Presence(prefix, bridge string) string { return prefix + ".sys.bridge." + bridge }
+
+// Takeover returns the subject on which a bridge that drains asks a peer to
+// serve its settlements.
+func Takeover(prefix string) string { return prefix + ".sys.takeover" }
+
+// Started returns the subject on which a bridge that starts names itself, so
+// that the peer which served its settlements meanwhile lets go of them.
+func Started(prefix string) string { return prefix + ".sys.started" }
