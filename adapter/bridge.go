@@ -49,6 +49,10 @@ func ConnOptions() []nats.Option {
 	return []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1)}
 }
 
+// stopGrace is how long after the drain time the store may take to settle what
+// was acknowledged.
+const stopGrace = 2 * time.Second
+
 // ErrIDInUse means that another bridge with this id answers.
 var ErrIDInUse = errors.New("bridge id in use")
 
@@ -136,6 +140,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 	close(b.ready)
 	<-ctx.Done()
 
+	drained := time.NewTimer(b.cfg.Drain)
+	defer drained.Stop()
+	// A store that does not answer must not hold the stop up.
+	defer time.AfterFunc(b.cfg.Drain+stopGrace, cancelWork).Stop()
 	b.peers.stopListening()
 	b.intake.leave()
 	close(stopIntake)
@@ -143,7 +151,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	stopDispatch()
 	dispatching.Wait()
 	b.settler.add(b.disp.giveBackUnsent()...)
-	b.drainAcks()
+	b.drainAcks(drained.C)
 	_ = acks.Unsubscribe() // fails only when the connection is closed
 	close(stopSettle)
 	settling.Wait()
@@ -153,11 +161,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 // drainAcks serves acknowledgements until nothing is in flight, a peer serves
 // them, or the drain time is over.
-func (b *Bridge) drainAcks() {
+func (b *Bridge) drainAcks(end <-chan time.Time) {
 	if b.disp.inFlight() > 0 && b.peers.handOver() {
 		return
 	}
-	end := time.After(b.cfg.Drain)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for b.disp.inFlight() > 0 {

@@ -144,7 +144,7 @@ func (b *Bridge) claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, er
 // parked, else as many as its window has room for.
 func (b *Bridge) claimAside(ctx context.Context, l *lane, now job.Time) job.Time {
 	n := b.disp.wants(l)
-	if n == 0 {
+	if n <= 0 {
 		return 0
 	}
 	c, err := b.claim(ctx, job.ClaimRequest{Now: now, Until: now, Max: n, Owner: b.cfg.ID, Target: l.target})
@@ -253,14 +253,26 @@ func (d *dispatcher) takeHungry(now job.Time) (out []*lane, next job.Time) {
 	return out, next
 }
 
-// wants is how many jobs set aside l should claim now.
+// wants is how many jobs set aside l should claim now. Without room for them
+// it stays listed until the firer has made some.
 func (d *dispatcher) wants(l *lane) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l.parked != notParked {
 		return 1
 	}
-	return min(l.hunger(), maxClaimed-d.claimed)
+	if l.hunger() == 0 {
+		d.feed(l)
+		return 0
+	}
+	room := maxClaimed - d.claimed
+	if room <= 0 {
+		d.starved, l.hungry = true, true
+		d.hungry = append(d.hungry, l)
+		return 0
+	}
+	l.measure(d.now())
+	return min(l.hunger(), room)
 }
 
 // claimedAside notes the outcome of a claim of n jobs set aside; next is when
@@ -275,6 +287,7 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) job.Time {
 			l.parked = notParked
 			d.unblock(l)
 		}
+		d.feed(l) // others of a shared window
 		return 0
 	}
 	l.asideNext = next

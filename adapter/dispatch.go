@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 			d.makeReady(f, now)
 			continue
 		}
+		f.lane.early++
 		d.heap.push(f)
 	}
 	if len(ds) > 0 {
@@ -161,6 +163,7 @@ func (d *dispatcher) lost(f *flight) {
 	d.drop(f)
 	if f.sent {
 		f.lane.win.expired()
+		d.feed(f.lane)
 	} else {
 		d.claimed--
 	}
@@ -181,7 +184,8 @@ func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next j
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for f := d.heap.top(); f != nil && f.Next <= now; f = d.heap.top() {
-		if d.heap.pop(); !f.gone {
+		d.heap.pop()
+		if f.lane.early--; !f.gone {
 			d.makeReady(f, now)
 		}
 	}
@@ -241,14 +245,21 @@ func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
 	return aside
 }
 
-// takeReady empties l.ready for setting aside. d.mu is held.
+// takeReady empties l.ready for setting aside, and takes what is not due yet as
+// well: it must not overtake the others. d.mu is held.
 func (d *dispatcher) takeReady(l *lane) []*flight {
 	taken := l.ready[:0]
-	for _, f := range l.ready {
-		if !f.gone {
-			d.drop(f)
-			taken = append(taken, f)
+	take := func(fs []*flight) {
+		for _, f := range fs {
+			if f.lane == l && !f.gone {
+				d.drop(f)
+				taken = append(taken, f)
+			}
 		}
+	}
+	take(l.ready)
+	if l.early > 0 {
+		take(d.heap)
 	}
 	l.ready = nil
 	d.claimed -= len(taken)
@@ -270,13 +281,14 @@ func (d *dispatcher) park(f *flight, why parkReason, now job.Time) []*flight {
 	l.win.returned()
 	l.aside++
 	d.parkLane(l, why, now)
+	d.feed(l) // others of a shared window
 	return append(d.takeReady(l), f)
 }
 
 // parkLane marks l as parked and plans its next probe. d.mu is held.
 func (d *dispatcher) parkLane(l *lane, why parkReason, now job.Time) {
 	if l.parked == notParked {
-		l.parkedAt, l.probeDelay = now, d.probeMin
+		l.probeDelay = d.probeMin
 		l.probeAt = now.Add(l.probeDelay)
 	} else if l.probing {
 		l.probeDelay = min(2*l.probeDelay, d.probeMax)
@@ -307,12 +319,28 @@ func (d *dispatcher) unpark(l *lane) {
 	d.feed(l)
 }
 
-// feed lists a lane that may have room for jobs set aside. d.mu is held.
+// feed queues l, if it has jobs set aside, for room in its window, and lists
+// the first lane of that queue when there is room for it. Lanes that share a
+// window take turns. d.mu is held.
 func (d *dispatcher) feed(l *lane) {
-	if !l.hungry && l.hunger() > 0 {
-		l.hungry = true
-		d.hungry = append(d.hungry, l)
-		wake(d.wakeClaim)
+	w := l.win
+	if l.wanting() && !l.hungry && !l.queued {
+		l.queued = true
+		w.queue = append(w.queue, l)
+	}
+	for len(w.queue) > 0 {
+		first := w.queue[0]
+		if first.wanting() && first.hunger() == 0 {
+			return
+		}
+		first.queued = false
+		w.queue = slices.Delete(w.queue, 0, 1)
+		if first.wanting() {
+			first.hungry = true
+			d.hungry = append(d.hungry, first)
+			wake(d.wakeClaim)
+			return
+		}
 	}
 }
 
@@ -381,9 +409,6 @@ func (d *dispatcher) waitingTargets(targets []string) {
 	defer d.mu.Unlock()
 	for _, t := range targets {
 		l := d.lane(t)
-		if l.waiting {
-			continue
-		}
 		l.waiting = true
 		d.block(l)
 		d.feed(l)

@@ -95,7 +95,10 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 		return f, leaseHeld, now.Add(f.AckWait)
 	case f.leaseEnd() > now:
 		return f, leaseHeld, f.leaseEnd()
-	case !f.lane.settled && (f.lane.parked == notParked || f.since < f.lane.parkedAt):
+	case !f.lane.settled:
+		if f.probe {
+			f.Next = now // so that another job is the next probe
+		}
 		return f, leaseUncharged, 0
 	}
 	d.drop(f)

@@ -95,6 +95,8 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 			b.giveUp(f, "terminated: larger than the server's max_payload")
 		case errors.Is(err, nats.ErrBadSubject):
 			b.giveUp(f, "forbidden target")
+		case errors.Is(err, nats.ErrBadHeaderMsg):
+			b.giveUp(f, "terminated: a header name that cannot be sent")
 		default:
 			b.log.publish.Log(b.cfg.Logger, "job not published, it stays due", "target", f.Target, "error", err)
 			unsent = append(unsent, f)
@@ -128,6 +130,7 @@ func (d *dispatcher) takeBack(fs []*flight) []*flight {
 		if !f.gone {
 			d.drop(f)
 			f.lane.win.returned()
+			d.feed(f.lane)
 			out = append(out, f)
 		}
 	}

@@ -24,10 +24,11 @@ type intake struct {
 	msgs chan *nats.Msg
 	subs []*nats.Subscription
 
-	batch []*nats.Msg // the messages being handled
-	jobs  []job.Job   // those of them that can be stored
-	from  []*nats.Msg // the message of each job
-	buf   []byte
+	batch      []*nats.Msg // the messages being handled
+	overloaded bool        // so much was waiting when batch was taken that all of it is refused
+	jobs       []job.Job   // those of them that can be stored
+	from       []*nats.Msg // the message of each job
+	buf        []byte
 }
 
 func newIntake(b *Bridge) *intake {
@@ -77,6 +78,7 @@ func (in *intake) run(ctx context.Context, stop <-chan struct{}) {
 
 // gather makes a batch of m and what has arrived since.
 func (in *intake) gather(m *nats.Msg) {
+	in.overloaded = len(in.msgs) > cap(in.msgs)*19/20
 	in.batch = append(in.batch[:0], m)
 	for len(in.batch) < intakeBatch {
 		select {
@@ -90,9 +92,9 @@ func (in *intake) gather(m *nats.Msg) {
 
 // handle stores one batch and answers it.
 func (in *intake) handle(ctx context.Context) {
-	if len(in.msgs) > cap(in.msgs)/20*19 {
+	if in.overloaded {
 		for _, m := range in.batch {
-			in.reject(m, job.ErrFull.With("intake overloaded: %d messages wait to be stored; try again later", len(in.msgs)))
+			in.reject(m, job.ErrFull.With("intake overloaded: more than 95 %% of the %d messages that may wait (%s) do; try again later", cap(in.msgs), keyIntakeQueue))
 		}
 		return
 	}

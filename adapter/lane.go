@@ -52,10 +52,14 @@ type lane struct {
 	aside     int      // set-aside calls under way
 	asideNext job.Time // when the first job set aside is due, as far as known
 	hungry    bool     // listed in dispatcher.hungry
+	queued    bool     // listed in win.queue
+	early     int      // deliveries in dispatcher.heap
+	claimedAt job.Time // when jobs set aside were claimed last
+	ended     int      // deliveries that ended since
+	ahead     int      // jobs to claim beyond the window's room, see measure
 	blockedAt int      // index in dispatcher.blocked, -1: not there
 
 	parked     parkReason
-	parkedAt   job.Time
 	probeAt    job.Time
 	probeDelay time.Duration
 	probing    bool // a probe was published and not refused so far
@@ -66,7 +70,7 @@ type lane struct {
 // patience is how long a due job may wait for room in its window before the
 // lane's jobs are set aside, so that other targets' jobs are not held up
 // behind them and no lease runs out unused.
-const patience = 100 * time.Millisecond
+const patience = 250 * time.Millisecond
 
 // blocks reports whether the store must set the lane's due jobs aside.
 func (l *lane) blocks() bool { return l.parked != notParked || l.waiting || l.aside > 0 }
@@ -80,11 +84,25 @@ func (l *lane) canSend() bool {
 // claims when a quarter of its window is free, so that a round trip is worth
 // its while and the worker never runs dry.
 func (l *lane) hunger() int {
-	room := l.win.room() - len(l.ready)
-	if !l.waiting || l.parked != notParked || room < max(1, l.win.size/4) {
+	room := l.win.room() + l.ahead - len(l.ready)
+	if !l.wanting() || room < max(1, l.win.size/4) {
 		return 0
 	}
 	return room
+}
+
+// wanting reports whether the lane has jobs set aside that it may send.
+func (l *lane) wanting() bool { return l.waiting && l.parked == notParked }
+
+// measure notes a claim of jobs set aside at now. A fast lane claims ahead what
+// it settles in half its patience, so that the next round trip overlaps with
+// the work; a slow one claims nothing that would have to go back.
+func (l *lane) measure(now job.Time) {
+	l.ahead = 0
+	if took := now.Sub(l.claimedAt); took > 0 && l.claimedAt != 0 {
+		l.ahead = min(int(int64(l.ended)*int64(patience/2)/int64(took)), l.win.size)
+	}
+	l.claimedAt, l.ended = now, 0
 }
 
 // idle reports whether the lane can be forgotten.

@@ -19,6 +19,7 @@ type metrics struct {
 	lateness    prometheus.Histogram
 
 	stored, duplicate prometheus.Counter // intake, by result, at hand
+	settles           [len(outcomeNames)][len(resultNames)]prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -38,6 +39,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "delaybridge_lateness_seconds",
 			Help:    "Publish minus the time the attempt was due.",
 			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}}),
+	}
+	for o, outcome := range outcomeNames {
+		for r, result := range resultNames {
+			m.settles[o][r] = m.settlements.WithLabelValues(outcome, result)
+		}
 	}
 	m.stored, m.duplicate = m.intake.WithLabelValues("stored"), m.intake.WithLabelValues("duplicate")
 	for _, c := range []prometheus.Collector{m.intake, m.settlements, m.published, m.expired, m.refusedAcks, m.storeErrors, m.lateness} {
@@ -71,5 +77,5 @@ var (
 )
 
 func (m *metrics) settled(o job.Outcome, r job.SettleResult) {
-	m.settlements.WithLabelValues(outcomeNames[o], resultNames[r]).Inc()
+	m.settles[o][r].Inc()
 }

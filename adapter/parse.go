@@ -25,7 +25,8 @@ const (
 type request struct {
 	job       job.Job
 	now       job.Time
-	times     int // how many time sources were given
+	seen      []string // the control headers read so far
+	times     int      // how many time sources were given
 	expiresIn time.Duration
 	hasID     bool
 }
@@ -46,10 +47,11 @@ func (b *Bridge) parse(m *nats.Msg, now job.Time, j *job.Job) *job.Error {
 	if err := r.subjectTime(req); err != nil {
 		return job.ErrSchedule.With("%v", err)
 	}
-	if len(m.Header) > 0 {
-		if err := r.headers(b, m.Header); err != nil {
-			return err
-		}
+	if len(m.Header) == 0 && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return job.ErrHeader.With("the headers of the message are not readable")
+	}
+	if err := r.headers(b, m.Header); err != nil {
+		return err
 	}
 	if err := r.finish(b); err != nil {
 		return err
@@ -66,10 +68,15 @@ func (b *Bridge) checkTarget(target string) *job.Error {
 	if err := subjects.CheckTarget(b.cfg.Prefix, target); err != nil {
 		return job.ErrTarget.With("%v", err)
 	}
-	if allow := b.allow.Load(); !allow.Empty() && !allow.Match(target) {
+	if !b.allowed(target) {
 		return job.ErrForbidden.With("target %q matches no pattern of %s", cut(target, 64), keyAllow)
 	}
 	return nil
+}
+
+func (b *Bridge) allowed(target string) bool {
+	allow := b.allow.Load()
+	return allow.Empty() || allow.Match(target)
 }
 
 // subjectTime reads the time that the subject carries.
@@ -104,6 +111,9 @@ func (r *request) dueAt(t time.Time) {
 // headers reads the control headers and keeps the others. Names are taken in
 // order, so that a job has the same record whatever order a map has.
 func (r *request) headers(b *Bridge, h nats.Header) *job.Error {
+	if len(h) == 0 {
+		return nil
+	}
 	names := make([]string, 0, len(h))
 	for name := range h {
 		names = append(names, name)
@@ -112,22 +122,44 @@ func (r *request) headers(b *Bridge, h nats.Header) *job.Error {
 	for _, name := range names {
 		control := controlOf(name)
 		if control == "" {
-			for _, v := range h[name] {
-				r.job.Header = append(r.job.Header, job.Field{Name: name, Value: v})
+			if err := r.keep(name, h[name]); err != nil {
+				return err
 			}
 			continue
 		}
 		if control == stripped {
 			continue
 		}
-		if len(h[name]) != 1 {
+		if len(h[name]) != 1 || slices.Contains(r.seen, control) {
 			return controlError(control, errors.New("given more than once"))
 		}
+		r.seen = append(r.seen, control)
 		if err := r.control(b, control, strings.TrimSpace(h[name][0])); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keep takes in a header that travels with the job, unless it could not be sent
+// on as it is.
+func (r *request) keep(name string, values []string) *job.Error {
+	if strings.ContainsFunc(name, notInHeaderName) {
+		return job.ErrHeader.With("header name %q: only printable ASCII without space and \"(),/:;<=>?@[\\]{} can be delivered", cut(name, 64))
+	}
+	for _, v := range values {
+		if strings.Contains(v, "\r") {
+			return job.ErrHeader.With("header %q: a carriage return in a value cannot be delivered", cut(name, 64))
+		}
+		r.job.Header = append(r.job.Header, job.Field{Name: name, Value: v})
+	}
+	return nil
+}
+
+// notInHeaderName reports characters that the NATS client refuses to send in a
+// header name.
+func notInHeaderName(c rune) bool {
+	return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
 }
 
 // stripped stands for headers that would act on the server when they came
@@ -209,7 +241,7 @@ func (r *request) apply(b *Bridge, name, v string) (err error) {
 		r.job.Ack, err = parseAckMode(v)
 	case "delay-reply-to":
 		r.job.ReplyTo = v
-		err = subjects.CheckReplyTo(b.cfg.Prefix, v)
+		err = b.checkReplyTo(v)
 	case "delay-durability":
 		err = b.checkDurability(v)
 	default:
@@ -219,6 +251,18 @@ func (r *request) apply(b *Bridge, name, v string) (err error) {
 		}
 	}
 	return err
+}
+
+// checkReplyTo says why the bridge may not publish a result to subject: the
+// rules for targets, but that an inbox is always allowed.
+func (b *Bridge) checkReplyTo(subject string) error {
+	if err := subjects.CheckReplyTo(b.cfg.Prefix, subject); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(subject, "_INBOX.") && !b.allowed(subject) {
+		return job.ErrForbidden.With("delay-reply-to: %q matches no pattern of %s", cut(subject, 64), keyAllow)
+	}
+	return nil
 }
 
 // checkDurability refuses what this bridge cannot promise.

@@ -141,12 +141,14 @@ func (b *Bridge) settleNow(ctx context.Context, s []settlement) {
 	for i := range s {
 		in[i] = s[i].Settlement
 	}
+	repeated := false
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		res, err := b.settleOnce(ctx, in)
 		if err == nil {
-			b.settled(s, res)
+			b.settled(s, res, repeated)
 			return
 		}
+		repeated = true
 		b.storeFailed("settle", err)
 		select {
 		case <-ctx.Done():
@@ -162,14 +164,15 @@ func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.Sett
 	return b.store.Settle(ctx, b.now(), s)
 }
 
-// settled does what follows durable settlements.
-func (b *Bridge) settled(s []settlement, res []job.SettleResult) {
+// settled does what follows durable settlements. After a repeated call, what
+// completed before may have been completed by the call whose answer was lost.
+func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) {
 	b.disp.setAsideDone(s)
 	var buf []byte
 	for i := range s {
 		e, r := &s[i], res[i]
 		b.metrics.settled(e.Outcome, r)
-		if r == job.Settled {
+		if r == job.Settled || r == job.Repeated && repeated {
 			b.follow(e)
 		}
 		if e.reply == "" {
@@ -298,6 +301,7 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 		default:
 			d.drop(f)
 			f.lane.win.settled(now)
+			f.lane.ended++
 			freed = true
 		}
 		f.lane.settled = true

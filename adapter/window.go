@@ -1,6 +1,10 @@
 package adapter
 
-import "github.com/delaybridge/delaybridge/job"
+import (
+	"slices"
+
+	"github.com/delaybridge/delaybridge/job"
+)
 
 // windowStart is the size of a new window: large enough that two or three
 // rounds of acknowledgements open it for a fast worker, small enough that a
@@ -15,7 +19,8 @@ type window struct {
 	limit    int
 	size     int
 	inFlight int
-	order    []aged // unsettled deliveries by age; those that ended are dropped lazily
+	order    []aged  // unsettled deliveries by age; those that ended are dropped lazily
+	queue    []*lane // lanes with jobs set aside, in the order in which they get room
 }
 
 // aged is a delivery with the time from which its age counted when it was
@@ -33,6 +38,10 @@ func (w *window) room() int { return w.size - w.inFlight }
 
 // sent counts f, which is being published now.
 func (w *window) sent(f *flight) {
+	if len(w.order) > 2*w.inFlight+windowStart {
+		// One delivery that takes long must not keep all that ended since.
+		w.order = slices.DeleteFunc(w.order, func(a aged) bool { return a.f.gone })
+	}
 	w.inFlight++
 	w.order = append(w.order, aged{f, f.since})
 }

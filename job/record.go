@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -26,6 +27,7 @@ const (
 	flagBackoff   = 0x10
 	flagReplyTo   = 0x20
 	flagHeader    = 0x40
+	flagsUnknown  = 0x80
 )
 
 // AppendRecord appends j's record to dst:
@@ -106,14 +108,15 @@ func DecodeRecord(id, rec string) (Job, error) {
 	j.Target = r.take(uint64(r.byte()))
 	flags := r.byte()
 	j.Ack = AckMode(flags & flagAckMask)
+	r.bad = r.bad || flags&flagsUnknown != 0 || j.Ack > AckNone
 	j.Generated = flags&flagGenerated != 0
-	j.MaxAttempts = uint32(r.uvarint())
+	j.MaxAttempts = uint32(r.atMost(math.MaxUint32))
 	if flags&flagExpires != 0 {
 		j.Expires = j.Due + Time(r.uvarint())
 	}
 	if flags&flagBackoff != 0 {
 		for n := r.count(1); n > 0; n-- {
-			j.Backoff = append(j.Backoff, time.Duration(r.uvarint())*time.Microsecond)
+			j.Backoff = append(j.Backoff, time.Duration(r.atMost(uint64(maxBackoff/time.Microsecond)))*time.Microsecond)
 		}
 	}
 	if flags&flagReplyTo != 0 {
@@ -127,7 +130,7 @@ func DecodeRecord(id, rec string) (Job, error) {
 		}
 	}
 	if r.bad {
-		return Job{}, fmt.Errorf("%w: id %q: cut short at %d bytes", ErrRecord, id, len(rec))
+		return Job{}, fmt.Errorf("%w: id %q: damaged, or cut short at %d bytes", ErrRecord, id, len(rec))
 	}
 	j.Payload = []byte(r.s)
 	return j, nil
@@ -147,6 +150,10 @@ func RecordGenerated(rec string) bool {
 	return rec[OffTarget+1+int(rec[OffTarget])]&flagGenerated != 0
 }
 
+// maxBackoff is the longest pause that a record can hold; it is cut to whole
+// microseconds, so that rounding up cannot overflow.
+const maxBackoff = math.MaxInt64 / time.Microsecond * time.Microsecond
+
 // Check reports, as an *Error, what of j a record cannot hold.
 func (j *Job) Check() error {
 	switch {
@@ -156,6 +163,13 @@ func (j *Job) Check() error {
 		return ErrTarget.With("target of %d bytes; it must have 1 to 255", len(j.Target))
 	case j.AckWait < 0 || j.AckWait > MaxAckWait:
 		return ErrHeader.With("ack wait of %v; it must be within 0 and %v", j.AckWait, MaxAckWait)
+	case j.Ack > AckNone:
+		return ErrHeader.With("acknowledgement mode %d is not known", j.Ack)
+	}
+	for _, d := range j.Backoff {
+		if d < 0 || d > maxBackoff {
+			return ErrHeader.With("backoff of %v; it must be within 0 and %v", d, maxBackoff)
+		}
 	}
 	return nil
 }
@@ -205,12 +219,17 @@ func (r *reader) uvarint() (v uint64) {
 	return 0
 }
 
-// count reads a number of elements of at least size bytes each.
-func (r *reader) count(size int) int {
-	n := r.uvarint()
-	if n > uint64(len(r.s)/size) {
+// atMost reads a number that is not above limit.
+func (r *reader) atMost(limit uint64) uint64 {
+	v := r.uvarint()
+	if v > limit {
 		r.bad = true
 		return 0
 	}
-	return int(n)
+	return v
+}
+
+// count reads a number of elements of at least size bytes each.
+func (r *reader) count(size int) int {
+	return int(r.atMost(uint64(len(r.s) / size)))
 }

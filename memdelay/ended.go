@@ -1,7 +1,6 @@
 package memdelay
 
 import (
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -9,26 +8,28 @@ import (
 
 // note is what is remembered of a job that ended.
 type note struct {
-	state       job.State // Done or Cancelled
 	incarnation uint64
 	nonce       uint64
 	due, at     job.Time // at: when it ended
 	target      string
 	attempt     uint32
+	cancelled   bool // otherwise it is done
 	generated   bool
 }
 
-// note returns the note that e ended in state.
-func (e *entry) note(state job.State, at job.Time) note {
+// note returns the id of e and the note that it ended at that time. Their
+// strings are a copy: those of e would keep the whole record in memory.
+func (e *entry) note(cancelled bool, at job.Time) (string, note) {
+	id := e.id()
+	text := id + e.target()
 	n := note{
-		state: state, incarnation: e.incarnation(), due: e.due(), at: at,
-		// A clone, or the note would keep the whole record.
-		target: strings.Clone(e.target()), generated: e.generated(),
+		incarnation: e.incarnation(), due: e.due(), at: at,
+		target: text[len(id):], cancelled: cancelled, generated: e.generated(),
 	}
 	if e.run != nil {
 		n.attempt, n.nonce = e.run.attempt, e.run.nonce
 	}
-	return n
+	return text[:len(id)], n
 }
 
 // ended remembers jobs that ended in two generations: the older one is dropped
@@ -44,11 +45,11 @@ func newEnded(window time.Duration, limit int) ended {
 	return ended{window: window, cap: limit, cur: map[string]note{}}
 }
 
-func (d *ended) add(now job.Time, n note, id string) {
+func (d *ended) add(now job.Time, id string, n note) {
 	if now >= d.started.Add(d.window) || len(d.cur) >= d.cap {
 		d.old, d.cur, d.started = d.cur, map[string]note{}, now
 	}
-	d.cur[strings.Clone(id)] = n
+	d.cur[id] = n
 }
 
 // get returns what is known of id within the window before now, or nil.

@@ -59,10 +59,14 @@ func (e *entry) state() job.State {
 
 // info returns what is remembered of id.
 func (n *note) info(id string) job.Info {
-	return job.Info{
+	i := job.Info{
 		Job:   job.Job{ID: id, Generated: n.generated, Incarnation: n.incarnation, Target: n.target, Due: n.due},
-		State: n.state, Attempt: n.attempt, Next: n.at, Stored: job.StoredMemory,
+		State: job.Done, Attempt: n.attempt, Next: n.at, Stored: job.StoredMemory,
 	}
+	if n.cancelled {
+		i.State = job.Cancelled
+	}
+	return i
 }
 
 // Cancel implements [job.Index].
@@ -77,7 +81,7 @@ func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.C
 		slot, c := s.lookup(id)
 		if slot != 0 && c.Result != job.ResultRunning {
 			c.Result = job.ResultDone
-			s.end(slot, job.Cancelled, now)
+			s.end(slot, true, now)
 		}
 		changes[i] = c
 	}

@@ -21,7 +21,8 @@ func (s *Store) Put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error
 }
 
 func (s *Store) put(j *job.Job) job.PutResult {
-	if j.ID == "" {
+	minted := j.ID == ""
+	if minted {
 		j.ID, j.Generated = s.mintID(), true
 	}
 	if j.Incarnation == 0 {
@@ -30,21 +31,21 @@ func (s *Store) put(j *job.Job) job.PutResult {
 	res := job.PutResult{Due: j.Due, Stored: job.StoredMemory}
 	if err := j.Check(); err != nil {
 		res.Err = err
-		return res
-	}
-	slot := s.ids.find(j.ID)
-	switch {
-	case s.known(slot, j, &res):
-	case slot != 0:
-		res.Err = s.replace(slot, j)
-	case s.entries.count >= s.maxJobs:
-		res.Err = s.full
-	default:
-		slot = s.entries.alloc()
-		s.set(slot, j)
-		s.ids.add(slot)
+	} else if minted || !s.meets(j, &res) {
+		res.Err = s.create(j)
 	}
 	return res
+}
+
+// create stores j, whose id is free.
+func (s *Store) create(j *job.Job) error {
+	if s.entries.count >= s.maxJobs {
+		return s.full
+	}
+	slot := s.entries.alloc()
+	s.set(slot, j)
+	s.ids.add(slot)
+	return nil
 }
 
 func (s *Store) mintID() string {
@@ -56,39 +57,41 @@ func (s *Store) mintID() string {
 	}
 }
 
-// known reports whether j, or an earlier job that stands in its way, is
-// stored already or ended too lately; it fills in res accordingly.
-func (s *Store) known(slot uint32, j *job.Job, res *job.PutResult) bool {
-	if n := s.recall(j.ID); n != nil {
-		if n.incarnation == j.Incarnation {
-			return true // put again after it ended
-		}
-		if slot == 0 && !j.Replace && n.state == job.Done && firstToken(n.target) == firstToken(j.Target) {
-			res.Duplicate, res.Due = true, n.due
-			return true
-		}
-	}
-	if slot == 0 {
-		return false
-	}
-	e := s.entries.at(slot)
-	if e.incarnation() == j.Incarnation {
-		res.Due = e.due()
+// meets reports whether the id of j is not free; it fills in res with what
+// came of that.
+func (s *Store) meets(j *job.Job, res *job.PutResult) bool {
+	slot, n := s.ids.find(j.ID), s.recall(j.ID)
+	switch {
+	case n != nil && n.incarnation == j.Incarnation:
+		return true // put again after it ended
+	case slot != 0:
+		s.meetsLive(slot, j, res)
+		return true
+	case n != nil && !n.cancelled && !j.Replace && firstToken(n.target) == firstToken(j.Target):
+		res.Duplicate, res.Due = true, n.due
 		return true
 	}
-	if j.Replace || firstToken(e.target()) != firstToken(j.Target) {
-		return false
-	}
-	res.Duplicate, res.Due = true, e.due()
-	return true
+	return false
 }
 
-// replace puts j in the place of the job in slot, unless that is not allowed.
+// meetsLive puts j where the job in slot has its id.
+func (s *Store) meetsLive(slot uint32, j *job.Job, res *job.PutResult) {
+	e := s.entries.at(slot)
+	switch {
+	case e.incarnation() == j.Incarnation:
+		res.Due = e.due()
+	case firstToken(e.target()) != firstToken(j.Target):
+		res.Err = job.ErrConflict.With("id %q lives under another first target token than %q; choose another id", j.ID, firstToken(j.Target))
+	case j.Replace:
+		res.Err = s.replace(slot, j)
+	default:
+		res.Duplicate, res.Due = true, e.due()
+	}
+}
+
+// replace puts j in the place of the job in slot, unless that is running.
 func (s *Store) replace(slot uint32, j *job.Job) error {
 	e := s.entries.at(slot)
-	if have := firstToken(e.target()); have != firstToken(j.Target) {
-		return job.ErrConflict.With("id %q lives under another first target token than %q; choose another id", j.ID, firstToken(j.Target))
-	}
 	if e.place == running {
 		return job.ErrConflict.With("job %q is running and cannot be replaced; wait until it ends", j.ID)
 	}

@@ -36,7 +36,7 @@ func (s *Store) settle(now job.Time, t *job.Settlement) job.SettleResult {
 	}
 	switch t.Outcome {
 	case job.Complete:
-		s.end(slot, job.Done, now)
+		s.end(slot, false, now)
 	case job.Retry:
 		s.giveBack(slot, scheduled, t.At, 0)
 	case job.Release:
@@ -60,7 +60,7 @@ func (s *Store) refuse(slot uint32, t *job.Settlement) job.SettleResult {
 		}
 		return job.Stale
 	}
-	if t.Outcome == job.Complete && n.state == job.Done && n.is(&t.Ref) {
+	if t.Outcome == job.Complete && !n.cancelled && n.is(&t.Ref) {
 		return job.Repeated
 	}
 	return job.Stale

@@ -146,19 +146,17 @@ func (s *Store) detach(e *entry) {
 }
 
 // end forgets the entry in slot, but for a note of how it ended.
-func (s *Store) end(slot uint32, state job.State, now job.Time) {
+func (s *Store) end(slot uint32, cancelled bool, now job.Time) {
 	e := s.entries.at(slot)
-	s.endedOf(e.generated()).add(now, e.note(state, now), e.id())
+	id, n := e.note(cancelled, now)
+	if n.generated {
+		s.generated.add(now, id, n)
+	} else {
+		s.chosen.add(now, id, n)
+	}
 	s.detach(e)
 	s.ids.remove(slot)
 	s.entries.free(slot)
-}
-
-func (s *Store) endedOf(generated bool) *ended {
-	if generated {
-		return &s.generated
-	}
-	return &s.chosen
 }
 
 // recall returns the note of how id ended, nil if there is none.

@@ -23,10 +23,11 @@ const (
 	settleKind
 	cancelKind
 	rescheduleKind
+	sweepKind
 	numKinds
 )
 
-var kindScripts = [numKinds]*script{ingestScript, claimScript, settleScript, cancelScript, rescheduleScript}
+var kindScripts = [numKinds]*script{ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, sweepScript}
 
 type kindState struct {
 	script *script
@@ -180,7 +181,7 @@ func (s *Store) repeat(ctx context.Context, calls []*call, check func(*call, tim
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		wait, rerr := s.recover(ctx, failed, err)
+		wait, rerr := s.nextAttempt(ctx, failed, err)
 		if rerr != nil {
 			return rerr
 		}
@@ -194,9 +195,9 @@ func (s *Store) repeat(ctx context.Context, calls []*call, check func(*call, tim
 	}
 }
 
-// recover prepares the next attempt after err; it returns an error when there
+// nextAttempt prepares the next attempt after err; it returns an error when there
 // should be none, and whether to pause first.
-func (s *Store) recover(ctx context.Context, failed []*call, err error) (wait bool, _ error) {
+func (s *Store) nextAttempt(ctx context.Context, failed []*call, err error) (wait bool, _ error) {
 	switch {
 	case errors.Is(err, errLate): // the reply has corrected the clock
 		return false, nil

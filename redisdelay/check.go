@@ -33,10 +33,15 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 		return Report{}, fmt.Errorf("redisdelay: INFO: %w", err)
 	}
 	r := parseInfo(info)
+	s.readConfig(ctx, &r)
+	return assess(r)
+}
+
+// assess adds warnings to the report, or refuses.
+func assess(r Report) (Report, error) {
 	if major, _ := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0]); major < 7 {
 		return r, fmt.Errorf("redisdelay: Redis %s is too old: version 7.0 or later is needed", r.Version)
 	}
-	s.readConfig(ctx, &r)
 	if p := r.MaxMemoryPolicy; p != "" && p != "noeviction" {
 		return r, fmt.Errorf("redisdelay: Redis may evict jobs: maxmemory-policy is %s; set it to noeviction (CONFIG SET maxmemory-policy noeviction, and in redis.conf)", p)
 	}

@@ -1,11 +1,9 @@
 package redisdelay
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -36,9 +34,9 @@ func (r *recordSize) chunk() int {
 	return int(min(max(maxBytes/max(b, 1), 1), maxBatch))
 }
 
-// Claim implements [job.Store]. Max is shared among the shards that have
-// something due. Of more than 64 blocked targets the rest is ignored: their
-// jobs are leased, and the caller gives them back.
+// Claim implements [job.Store]. Max is shared among the shards so that the
+// earliest jobs are taken. Of more than 64 blocked targets the rest is ignored:
+// their jobs are leased, and the caller sets them aside with Settle.
 func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
 	if err := s.lock(ctx, claimKind); err != nil {
 		return job.Claimed{}, err
@@ -46,30 +44,23 @@ func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, err
 	defer s.unlock(claimKind)
 	s.seen(r.Now)
 	h := s.headsOf(r.Target)
-	shards, err := s.shardsDue(ctx, h, r)
+	shards := h.due(r.Until, time.Now(), s.opts.LookEvery)
+	shards, err := s.peek(ctx, h, &r, shards)
 	if err != nil {
 		return job.Claimed{}, err
 	}
-	calls := make([]*call, len(shards))
-	for i, c := range shards {
-		calls[i] = s.claimCall(c.shard, share(r.Max, len(shards), i), &r)
+	asks := plan(shards, r.Until, r.Max)
+	calls := make([]*call, len(asks))
+	for i, a := range asks {
+		calls[i] = s.claimCall(a, &r)
 	}
 	if err := s.runNumbered(ctx, calls); err != nil {
-		for _, c := range shards {
-			h.forget(c.shard)
+		for _, a := range asks {
+			h.forget(a.shard)
 		}
 		return job.Claimed{}, err
 	}
-	return s.claimed(h, shards, calls, &r)
-}
-
-// share splits max into n parts.
-func share(max, n, i int) int {
-	part := max / n
-	if i < max%n {
-		part++
-	}
-	return min(part, maxBatch)
+	return s.claimed(h, asks, calls, &r)
 }
 
 // headsOf returns the heads of the due sets, or of the jobs set aside for a
@@ -88,52 +79,65 @@ func (s *Store) headsOf(target string) *heads {
 	return h
 }
 
-// shardsDue chooses the shards to claim from. When there are more than jobs
-// wanted, those whose head is not known are looked at first, so that the
-// earliest jobs are found.
-func (s *Store) shardsDue(ctx context.Context, h *heads, r job.ClaimRequest) ([]candidate, error) {
-	shards := h.due(r.Until, time.Now(), s.opts.LookEvery)
-	if len(shards) > r.Max {
-		if err := s.peek(ctx, h, r.Target, shards); err != nil {
-			return nil, err
-		}
-		shards = h.due(r.Until, time.Time{}, s.opts.LookEvery)
-	}
-	return shards[:min(len(shards), max(r.Max, 0))], nil
-}
-
-// peek reads the heads that are not known.
-func (s *Store) peek(ctx context.Context, h *heads, target string, shards []candidate) error {
+// peek reads the heads among shards that are not known, and returns the shards
+// that have something due.
+func (s *Store) peek(ctx context.Context, h *heads, r *job.ClaimRequest, shards []candidate) ([]candidate, error) {
 	var calls []*call
 	var asked []candidate
 	for _, c := range shards {
 		if c.next == unknown {
-			calls = append(calls, s.peekCall(c.shard, target))
+			calls = append(calls, s.headsCall(c.shard, r))
 			asked = append(asked, c)
 		}
 	}
+	if len(calls) == 0 {
+		return shards, nil
+	}
 	if err := s.runRead(ctx, calls); err != nil {
-		return err
+		return nil, err
 	}
 	for i, c := range asked {
-		next := never
-		if scores := calls[i].strings(2); len(scores) > 0 {
-			next = parseTime(scores[0])
-		}
-		h.set(c, next)
+		first, _ := calls[i].reply[0].(string)
+		h.set(c, parseHead(first), calls[i].samples(1))
 	}
-	return nil
+	return h.due(r.Until, time.Time{}, 0), nil
 }
 
-func (s *Store) peekCall(shard int, target string) *call {
+func (s *Store) headsCall(shard int, r *job.ClaimRequest) *call {
 	set := s.keys[shard][dueKey]
-	if target != "" {
-		set = waitKey(s.opts.Prefix, shard, target)
+	if r.Target != "" {
+		set = waitKey(s.opts.Prefix, shard, r.Target)
 	}
-	return s.listCall(shard, set, position{}, 1, "")
+	c := s.newCall(headsScript, shard, set)
+	c.add(int64(r.Until), s.sampleStep(r.Max), int64(r.Until))
+	return c
 }
 
-func (s *Store) claimCall(shard, max int, r *job.ClaimRequest) *call {
+// sampleStep is the distance of the samples that a claim of max jobs needs.
+func (s *Store) sampleStep(max int) int { return max/s.opts.Shards + 1 }
+
+// samples reads a field of a reply that samples.lua made.
+func (c *call) samples(i int) []sample {
+	list, _ := c.reply[i].([]any)
+	var out []sample
+	for ; len(list) >= 2; list = list[2:] {
+		rank, _ := list[0].(int64)
+		score, _ := list[1].(string)
+		out = append(out, sample{at: parseHead(score), rank: int(rank)})
+	}
+	return out
+}
+
+// parseHead reads the first score of a set, which may be empty.
+func parseHead(score string) job.Time {
+	if score == "" {
+		return never
+	}
+	return parseTime(score)
+}
+
+func (s *Store) claimCall(a ask, r *job.ClaimRequest) *call {
+	shard, limit := a.shard, min(a.max, maxBatch)
 	from, source := "-inf", "d"
 	if r.From > 0 {
 		from = strconv.FormatInt(int64(r.From), 10)
@@ -147,51 +151,55 @@ func (s *Store) claimCall(shard, max int, r *job.ClaimRequest) *call {
 			keys = append(keys, waitKey(s.opts.Prefix, shard, t))
 		}
 	}
-	nonces := make([]byte, 8*max)
+	nonces := make([]byte, 8*limit)
 	rand.Read(nonces)
 	owner := r.Owner[:min(len(r.Owner), maxOwnerLen)]
-	c := s.newNumbered(claimKind, shard, 8, keys...)
-	c.add(int64(r.Until), from, max, int64(r.Now), owner, nonces, source, s.records.chunk())
+	c := s.newNumbered(claimKind, shard, 10, keys...)
+	c.add(int64(a.until), from, limit, int64(r.Now), owner, nonces, source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
 	return c
 }
 
 // claimed puts together what the shards returned.
-func (s *Store) claimed(h *heads, shards []candidate, calls []*call, r *job.ClaimRequest) (job.Claimed, error) {
+func (s *Store) claimed(h *heads, asks []ask, calls []*call, r *job.ClaimRequest) (job.Claimed, error) {
 	var out job.Claimed
-	lists := make([][]due, 0, len(calls))
+	lists := make([][]job.Delivery, 0, len(calls))
 	for i, c := range calls {
-		list, err := s.claimReply(c, h, shards[i], r, &out)
+		list, err := s.claimReply(c, h, asks[i].candidate, r, &out)
 		if err != nil {
 			return job.Claimed{}, err
 		}
 		lists = append(lists, list)
 	}
-	out.Deliveries = merge(lists)
+	out.Deliveries = merge(lists, func(d *job.Delivery) job.Time { return d.Next })
 	out.NextDue = h.first()
 	if r.Target != "" && out.NextDue == 0 {
 		s.dropHeads(r.Target, h)
 	}
 	if out.SetAside > 0 {
-		s.forgetWaiting(r.Blocked, shards)
+		s.forgetWaiting(r.Blocked, asks)
 	}
 	return out, nil
 }
 
-// due is a delivery with the time at which it was due.
-type due struct {
-	at job.Time
-	d  job.Delivery
-}
-
-// merge puts lists, each in order, together in order.
-func merge(lists [][]due) []job.Delivery {
-	all := slices.Concat(lists...)
-	if len(lists) > 1 {
-		slices.SortStableFunc(all, func(a, b due) int { return cmp.Compare(a.at, b.at) })
+// merge puts lists, each in the order of key, together in that order.
+func merge(lists [][]job.Delivery, key func(*job.Delivery) job.Time) []job.Delivery {
+	if len(lists) == 1 {
+		return lists[0]
 	}
-	out := make([]job.Delivery, len(all))
-	for i := range all {
-		out[i] = all[i].d
+	total := 0
+	for _, l := range lists {
+		total += len(l)
+	}
+	out := make([]job.Delivery, 0, total)
+	for len(out) < total {
+		first := -1
+		for i, l := range lists {
+			if len(l) > 0 && (first < 0 || key(&l[0]) < key(&lists[first][0])) {
+				first = i
+			}
+		}
+		out = append(out, lists[first][0])
+		lists[first] = lists[first][1:]
 	}
 	return out
 }
@@ -205,18 +213,16 @@ const (
 	claimScores
 	claimRecords
 	claimHeads
+	claimSamples
 )
 
 // claimReply adds one shard's reply to out and returns its deliveries.
-func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimRequest, out *job.Claimed) ([]due, error) {
-	if len(c.reply) <= claimHeads {
+func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimRequest, out *job.Claimed) ([]job.Delivery, error) {
+	if len(c.reply) <= claimSamples {
 		return nil, errReply
 	}
-	next := never
-	if t, _ := c.reply[claimNext].(string); t != "" {
-		next = parseTime(t)
-	}
-	h.set(from, next)
+	next, _ := c.reply[claimNext].(string)
+	h.set(from, parseHead(next), c.samples(claimSamples))
 	if last, ok := c.reply[claimLast].(string); ok {
 		out.Last = max(out.Last, parseTime(last))
 	}
@@ -225,7 +231,7 @@ func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimReques
 	}
 	ids, scores, recs := c.strings(claimIDs), c.strings(claimScores), c.strings(claimRecords)
 	states, _ := c.reply[claimHeads].(string)
-	list := make([]due, 0, len(ids))
+	list := make([]job.Delivery, 0, len(ids))
 	for i, id := range ids {
 		d, err := s.delivery(id, recs[i], states[i*headLen:(i+1)*headLen])
 		if err != nil {
@@ -235,7 +241,7 @@ func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimReques
 		d.Shard, d.Owner = uint16(c.shard), r.Owner[:min(len(r.Owner), maxOwnerLen)]
 		at := parseTime(scores[i])
 		d.Next, d.Deadline = at, max(r.Now, at).Add(d.AckWait)
-		list = append(list, due{at, d})
+		list = append(list, d)
 	}
 	return list, nil
 }
@@ -290,13 +296,13 @@ func (s *Store) dropHeads(target string, h *heads) {
 }
 
 // forgetWaiting makes the next claim of each target ask the shards again.
-func (s *Store) forgetWaiting(targets []string, shards []candidate) {
+func (s *Store) forgetWaiting(targets []string, asks []ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range targets {
 		if h := s.waiting[t]; h != nil {
-			for _, c := range shards {
-				h.forget(c.shard)
+			for _, a := range asks {
+				h.forget(a.shard)
 			}
 		}
 	}

@@ -1,2 +1,63 @@
-// Package redisdelay is a job.Store on Redis 7.0 or later.
+// Package redisdelay keeps jobs in Redis 7.0 or later: a [job.Store] whose
+// every step is one Lua script on one shard, safe to repeat.
+//
+// # Promises
+//
+// What a call reports is confirmed under the persistence and replication that
+// Redis is configured with (see [Store.Check]). A call goes out as one pipeline
+// of one script per shard that it touches. Each script acts as a whole or not
+// at all; a call over several shards does not. A call that fails for a passing
+// reason (network, timeout, a failover, a script cache that was emptied) is
+// repeated, under the same number, until its context ends. Then its outcome is
+// unknown, but final: scripts carry a deadline, in Redis' time, after which
+// they refuse to act, so a Redis that was stopped does not run old calls when
+// it wakes.
+//
+// The store has no goroutine of its own. It is safe for concurrent use; calls
+// of one kind (Put, Claim, Settle, ...) follow one another.
+//
+// # Layout
+//
+// <p> is Options.Prefix, <s> a shard from 0 on. The braces put all keys of a
+// shard into one slot of a cluster. Times are microseconds since the Unix epoch,
+// which a score (a double) holds exactly until the year 2255. Numbers in binary
+// values are big-endian.
+//
+//	<p>:format             HASH  version (1), shards
+//	<p>:{<s>}:due          ZSET  id -> time of the next attempt
+//	<p>:{<s>}:wait:<t>     ZSET  likewise, for jobs set aside for the target <t>
+//	<p>:{<s>}:waits        SET   the targets with a wait key
+//	<p>:{<s>}:inf          ZSET  id -> end of the lease
+//	<p>:{<s>}:dead         ZSET  id -> time of death
+//	<p>:{<s>}:job          HASH  id -> record, see job.AppendRecord
+//	<p>:{<s>}:own          HASH  id -> run state
+//	<p>:{<s>}:done:0, :1   HASH  id -> what is remembered of a job that ended
+//	<p>:{<s>}:meta         HASH  see below
+//
+// A job that lives has a record and is in exactly one of the sorted sets. Its
+// run state exists from the first delivery on, so a job that nobody has seen
+// yet costs nothing for it:
+//
+//	incarnation 8 bytes, attempt 4, nonce 8, base 4, text
+//
+// The nonce is zero while no lease is held. The text is the owner of the lease
+// or, for a dead job, the reason. A settlement is accepted when the first 20
+// bytes are those of its Ref: no record is read for it.
+//
+// An id is in a done hash only while no job of that id lives:
+//
+//	kind d (done) or c (cancelled), incarnation 8 bytes, attempt 4, nonce 8,
+//	time of the end 8, due 8, "1" for a generated id or else "0", target
+//
+// The two take turns: one is written to for a dedup window, and when the turn
+// changes the other one, older than a window by then, is dropped whole.
+//
+// meta holds epoch (random, set when the shard is first used: another one means
+// that the data is not what it was), gen and rot (which done hash is written
+// to, and since when), and per script that writes and bridge <script>:<bridge>,
+// the number of the last call, 16 digits, and its result in MessagePack.
+//
+// An id of the form of generated ids is kept in the shard that it names, modulo
+// the number of shards; any other one in the shard given by its 32-bit FNV-1a
+// hash, modulo likewise. So the number of shards cannot change under data.
 package redisdelay

@@ -16,19 +16,27 @@ const (
 	unknown = job.Time(1)             // ask the shard
 )
 
+// sample says that at most rank jobs of a shard are due before at.
+type sample struct {
+	at   job.Time
+	rank int
+}
+
 // heads remembers the earliest due time of each shard, so that a claim asks
-// only shards that have something. What this store puts or gives back lowers
-// a head; replies set it; and because others put too, all heads become unknown
-// once per look interval.
+// only shards that have something, and samples of its backlog, so that a claim
+// can take the earliest jobs of all shards. What this store puts or gives back
+// lowers a head; replies set it; and because others put too, all heads become
+// unknown once per look interval.
 type heads struct {
 	mu       sync.Mutex
 	next     []job.Time
+	samples  [][]sample
 	version  []uint64 // counts lowerings, so that an older reply cannot undo one
 	lastLook time.Time
 }
 
 func newHeads(shards int) *heads {
-	h := &heads{next: make([]job.Time, shards), version: make([]uint64, shards)}
+	h := &heads{next: make([]job.Time, shards), samples: make([][]sample, shards), version: make([]uint64, shards)}
 	for i := range h.next {
 		h.next[i] = unknown
 	}
@@ -41,12 +49,20 @@ func (h *heads) lower(shard int, t job.Time) {
 	defer h.mu.Unlock()
 	h.version[shard]++
 	h.next[shard] = min(h.next[shard], t)
+	for i, s := range h.samples[shard] {
+		if s.at > t { // counts one more now
+			h.samples[shard] = h.samples[shard][:i]
+			break
+		}
+	}
 }
 
-// candidate is a shard to ask, and the version of its head when it was chosen.
+// candidate is a shard that may have something due, and the version of its
+// head when it was looked at.
 type candidate struct {
 	shard   int
 	next    job.Time
+	samples []sample
 	version uint64
 }
 
@@ -64,7 +80,7 @@ func (h *heads) due(until job.Time, now time.Time, look time.Duration) []candida
 	var found []candidate
 	for i, next := range h.next {
 		if next <= until {
-			found = append(found, candidate{i, next, h.version[i]})
+			found = append(found, candidate{i, next, h.samples[i], h.version[i]})
 		}
 	}
 	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(a.next, b.next) })
@@ -72,13 +88,13 @@ func (h *heads) due(until job.Time, now time.Time, look time.Duration) []candida
 }
 
 // set takes over what a reply said, unless the head was lowered since.
-func (h *heads) set(c candidate, next job.Time) {
+func (h *heads) set(c candidate, next job.Time, samples []sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.version[c.shard] != c.version {
-		next = min(next, h.next[c.shard])
+		next, samples = min(next, h.next[c.shard]), nil
 	}
-	h.next[c.shard] = next
+	h.next[c.shard], h.samples[c.shard] = next, samples
 }
 
 // forget makes the next claim ask the shard again.
@@ -92,4 +108,69 @@ func (h *heads) first() job.Time {
 		return t
 	}
 	return 0
+}
+
+// ask is what a claim wants of one shard.
+type ask struct {
+	candidate
+	until job.Time
+	max   int
+}
+
+// plan shares a claim of limit jobs due by until among the shards (in order of
+// their heads) so that the earliest jobs are taken: it finds the latest time
+// up to which all shards can be emptied within the limit. A shard without
+// samples is asked for an equal share; when that is not all, its reply brings
+// samples. Where nothing fits, because many jobs are due at one instant, the
+// first shard alone is asked, up to the head of the second.
+func plan(shards []candidate, until job.Time, limit int) []ask {
+	if len(shards) == 0 || limit < 1 {
+		return nil
+	}
+	if len(shards) == 1 {
+		return []ask{{shards[0], until, limit}}
+	}
+	share := max(limit/len(shards), 1)
+	for _, t := range planTimes(shards, until) {
+		var asks []ask
+		total := 0
+		for _, c := range shards {
+			if c.next <= t {
+				n := c.atMost(t, share, limit)
+				asks = append(asks, ask{c, t, n})
+				total += n
+			}
+		}
+		if total <= limit {
+			return asks
+		}
+	}
+	return []ask{{shards[0], min(until, shards[1].next), limit}}
+}
+
+// planTimes are the times worth trying, the latest first.
+func planTimes(shards []candidate, until job.Time) []job.Time {
+	times := []job.Time{until}
+	for _, c := range shards {
+		for _, s := range c.samples {
+			if t := s.at - 1; t < until && t >= shards[0].next {
+				times = append(times, t)
+			}
+		}
+	}
+	slices.SortFunc(times, func(a, b job.Time) int { return cmp.Compare(b, a) })
+	return slices.Compact(times)
+}
+
+// atMost is how many jobs the shard may have due by t.
+func (c *candidate) atMost(t job.Time, share, limit int) int {
+	if len(c.samples) == 0 {
+		return share
+	}
+	for _, s := range c.samples {
+		if s.at > t {
+			return s.rank
+		}
+	}
+	return limit + 1
 }

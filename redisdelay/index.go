@@ -205,6 +205,29 @@ func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
 	return out, broken
 }
 
+// SweepDead removes jobs that died at or before the given time, at most 256 per
+// shard, and returns their number: call it again while it is not zero.
+func (s *Store) SweepDead(ctx context.Context, before job.Time) (int, error) {
+	if err := s.lock(ctx, sweepKind); err != nil {
+		return 0, err
+	}
+	defer s.unlock(sweepKind)
+	calls := make([]*call, len(s.keys))
+	for shard := range calls {
+		calls[shard] = s.newNumbered(sweepKind, shard, 2)
+		calls[shard].add(int64(before), maxBatch)
+	}
+	if err := s.runNumbered(ctx, calls); err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, c := range calls {
+		n, _ := c.reply[2].(int64)
+		total += int(n)
+	}
+	return total, nil
+}
+
 // Waiting implements [job.Store].
 func (s *Store) Waiting(ctx context.Context) ([]string, error) {
 	perShard, err := s.waitingTargets(ctx)

@@ -52,7 +52,6 @@ type source struct {
 type entry struct {
 	position
 	shard int
-	wait  string // target, when it is set aside
 }
 
 // List implements [job.Store]. A page is the merge of what each sorted set has

@@ -18,17 +18,19 @@ type script struct {
 // The scripts; each file says what it takes and returns.
 var (
 	ingestScript     = numberedScript("ingest")
-	claimScript      = numberedScript("claim")
+	claimScript      = numberedScript("claim", "samples")
 	settleScript     = numberedScript("settle")
 	cancelScript     = numberedScript("cancel")
 	rescheduleScript = numberedScript("reschedule")
-	expiredScript    = newScript("expired", readScript("expired"))
-	getScript        = newScript("get", readScript("get"))
-	listScript       = newScript("list", readScript("list"))
+	sweepScript      = numberedScript("sweep")
+	expiredScript    = newScript("expired")
+	headsScript      = newScript("heads", "samples")
+	getScript        = newScript("get")
+	listScript       = newScript("list")
 
 	allScripts = []*script{
-		ingestScript, claimScript, settleScript, cancelScript, rescheduleScript,
-		expiredScript, getScript, listScript,
+		ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, sweepScript,
+		expiredScript, headsScript, getScript, listScript,
 	}
 )
 
@@ -40,14 +42,20 @@ func readScript(name string) string {
 	return string(b)
 }
 
-// numberedScript is a script of a call that writes: the prologue goes between
-// its first line (which must stay first) and the rest.
-func numberedScript(name string) *script {
-	first, rest, _ := strings.Cut(readScript(name), "\n")
-	return newScript(name, first+"\n"+readScript("prologue")+rest)
+// numberedScript is a script of a call that writes.
+func numberedScript(name string, parts ...string) *script {
+	return newScript(name, append([]string{"prologue"}, parts...)...)
 }
 
-func newScript(name, source string) *script {
+// newScript puts parts that scripts share between the first line of a script,
+// which must stay first, and the rest.
+func newScript(name string, parts ...string) *script {
+	first, rest, _ := strings.Cut(readScript(name), "\n")
+	source := first + "\n"
+	for _, p := range parts {
+		source += readScript(p)
+	}
+	source += rest
 	sum := sha1.Sum([]byte(source))
 	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
 }

@@ -208,14 +208,14 @@ func (s *Store) Expired(ctx context.Context, now job.Time, max int) ([]job.Deliv
 		return nil, 0, err
 	}
 	next := never
-	var lists [][]due
+	var lists [][]job.Delivery
 	for _, c := range calls {
 		if t, _ := c.reply[0].(string); t != "" {
 			next = min(next, parseTime(t))
 		}
 		lists = append(lists, s.expiredReply(c))
 	}
-	out := merge(lists)
+	out := merge(lists, func(d *job.Delivery) job.Time { return d.Deadline })
 	if len(out) > max {
 		next = min(next, out[max].Deadline)
 		out = out[:max]
@@ -226,9 +226,9 @@ func (s *Store) Expired(ctx context.Context, now job.Time, max int) ([]job.Deliv
 	return out, next, nil
 }
 
-func (s *Store) expiredReply(c *call) []due {
+func (s *Store) expiredReply(c *call) []job.Delivery {
 	ids, ends, recs, owns := c.strings(1), c.strings(2), c.strings(3), c.strings(4)
-	list := make([]due, 0, len(ids))
+	list := make([]job.Delivery, 0, len(ids))
 	for i, id := range ids {
 		d, err := s.delivery(id, recs[i], owns[i])
 		if err != nil {
@@ -236,7 +236,7 @@ func (s *Store) expiredReply(c *call) []due {
 			continue
 		}
 		d.Shard, d.Deadline = uint16(c.shard), parseTime(ends[i])
-		list = append(list, due{d.Deadline, d})
+		list = append(list, d)
 	}
 	return list
 }

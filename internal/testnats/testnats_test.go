@@ -126,3 +126,39 @@ func TestConfigPermissions(t *testing.T) {
 		t.Fatal("publishing to closed.x was not refused")
 	}
 }
+
+func TestRestartKeepsThePort(t *testing.T) {
+	srv := testnats.Start(t)
+	url := srv.URL()
+	back := make(chan struct{}, 1)
+	nc, err := nats.Connect(url, nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1),
+		nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	srv.Restart(t)
+	if got := srv.URL(); got != url {
+		t.Fatalf("server is at %s after the restart, was at %s", got, url)
+	}
+	select {
+	case <-back:
+	case <-time.After(wait):
+		t.Fatal("client not connected again")
+	}
+}
+
+func TestReloadPermissions(t *testing.T) {
+	users := func(publish string) testnats.Option {
+		return testnats.Config(`authorization: {users: [{user: alice, password: secret, permissions: {publish: ["_INBOX.>", "` + publish + `"]}}]}`)
+	}
+	srv := testnats.Start(t, users("before"))
+	srv.Reload(t, users("after"))
+	nc := connect(t, srv, nats.UserInfo("alice", "secret"))
+	if _, err := nc.Subscribe("after", func(m *nats.Msg) { m.Respond(nil) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Request("after", nil, wait); err != nil {
+		t.Fatalf("publishing to what the reload allows: %v", err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 var claimTests = []test{
 	{"Leases", testClaimLeases},
 	{"Order", testClaimOrder},
+	{"OrderOfRetries", testClaimOrderOfRetries},
 	{"Until", testClaimUntil},
 	{"Max", testClaimMax},
 	{"From", testClaimFrom},
@@ -27,8 +28,8 @@ func testClaimLeases(h *harness) {
 	for i, d := range ds {
 		h.wantJob(d.Job, jobs[i])
 		deadline := h.t0.Add(time.Second).Add(d.AckWait)
-		if d.Attempt != 1 || d.Base != 0 || d.Nonce == 0 || d.Owner != owner || d.Deadline != deadline {
-			h.Errorf("delivery %+v, want the first, to %s, until %d", d, owner, deadline)
+		if d.Attempt != 1 || d.Base != 0 || d.Nonce == 0 || d.Owner != owner || d.Next != jobs[i].Due || d.Deadline != deadline {
+			h.Errorf("delivery %+v, want the first, due at %d, to %s, until %d", d, jobs[i].Due, owner, deadline)
 		}
 		got := h.wantState(d.ID, job.Running)
 		if got.Attempt != 1 || got.Owner != owner || got.Next != deadline || got.Ref() != d.Ref() {
@@ -49,11 +50,31 @@ func testClaimOrder(h *harness) {
 	}
 	h.mustPut(jobs...)
 	c := h.claim(job.ClaimRequest{Now: h.t0.Add(time.Second), Until: h.t0.Add(time.Second), Max: 4096})
-	if !slices.IsSortedFunc(c.Deliveries, byDue) {
+	if !slices.IsSortedFunc(c.Deliveries, inOrder) {
 		h.Error("deliveries are not in order of their due times")
 	}
 	if len(c.Deliveries) != len(jobs) || c.Last != h.t0.Add(299*time.Microsecond) || c.NextDue != 0 {
 		h.Errorf("%d deliveries, last %d, next %d", len(c.Deliveries), c.Last, c.NextDue)
+	}
+}
+
+// testClaimOrderOfRetries mixes first attempts with later ones: all are in
+// order of their next attempt, whatever their due times.
+func testClaimOrderOfRetries(h *harness) {
+	h.mustPut(h.mkMany(40, "retry%d", "orders.new", 0)...)
+	ds := h.claimDue(0)
+	for i, d := range ds {
+		h.mustSettle(0, job.Settlement{Ref: d.Ref(), Outcome: job.Retry, At: h.t0.Add(time.Duration(2*i) * time.Microsecond)})
+		h.mustPut(h.mk(fmt.Sprintf("first%d", i), "orders.new", time.Duration(2*i+1)*time.Microsecond))
+	}
+	c := h.claim(job.ClaimRequest{Now: h.t0, Until: h.t0.Add(time.Second), Max: 4096})
+	for i, d := range c.Deliveries {
+		if want := h.t0.Add(time.Duration(i) * time.Microsecond); d.Next != want {
+			h.Errorf("delivery %d is of %q, next %d, want %d", i, d.ID, d.Next, want)
+		}
+	}
+	if len(c.Deliveries) != 80 {
+		h.Errorf("%d deliveries of 80", len(c.Deliveries))
 	}
 }
 
@@ -133,8 +154,8 @@ func testClaimAhead(h *harness) {
 	c = h.claim(job.ClaimRequest{Now: h.t0, Until: retry, Max: 10})
 	h.wantIDs(c.Deliveries, "a")
 	d = c.Deliveries[0]
-	if want := retry.Add(j.AckWait); d.Deadline != want || d.Due != j.Due {
-		h.Errorf("a retry at %d: deadline %d, want %d; due %d, want %d", retry, d.Deadline, want, d.Due, j.Due)
+	if want := retry.Add(j.AckWait); d.Deadline != want || d.Next != retry || d.Due != j.Due {
+		h.Errorf("a retry at %d: next %d; deadline %d, want %d; due %d, want %d", retry, d.Next, d.Deadline, want, d.Due, j.Due)
 	}
 }
 
@@ -184,7 +205,8 @@ func testSetAsideByClaim(h *harness) {
 	}
 	h.wantNone(time.Second)
 	h.wantIDs(h.claimAll(job.ClaimRequest{Now: r.Now, Until: r.Until, Target: "absent"}))
-	ds := h.claimAll(job.ClaimRequest{Now: r.Now, Until: r.Until, Target: "orders.new"})
+	// Blocked says nothing about a claim for a target.
+	ds := h.claimAll(job.ClaimRequest{Now: r.Now, Until: r.Until, Target: "orders.new", Blocked: r.Blocked})
 	h.wantIDs(ds, "a", "c")
 	for _, d := range ds {
 		if d.Attempt != 1 || d.Owner != owner || d.Deadline != r.Now.Add(d.AckWait) {
@@ -241,8 +263,8 @@ func testSetAsideOrder(h *harness) {
 	h.claimAll(job.ClaimRequest{Now: at, Until: at, Blocked: []string{"orders.0", "orders.1"}})
 	for _, target := range []string{"orders.0", "orders.1"} {
 		c := h.claim(job.ClaimRequest{Now: at, Until: at, Max: 4096, Target: target})
-		if len(c.Deliveries) != 50 || c.NextDue != 0 || !slices.IsSortedFunc(c.Deliveries, byDue) {
-			h.Errorf("%d deliveries of %s, next due %d, in order: %v", len(c.Deliveries), target, c.NextDue, slices.IsSortedFunc(c.Deliveries, byDue))
+		if len(c.Deliveries) != 50 || c.NextDue != 0 || !slices.IsSortedFunc(c.Deliveries, inOrder) {
+			h.Errorf("%d deliveries of %s, next due %d, in order: %v", len(c.Deliveries), target, c.NextDue, slices.IsSortedFunc(c.Deliveries, inOrder))
 		}
 		for _, d := range c.Deliveries {
 			if d.Target != target {

@@ -281,7 +281,7 @@ func ids(ds []job.Delivery) []string {
 	return got
 }
 
-func byDue(a, b job.Delivery) int { return cmp.Compare(a.Due, b.Due) }
+func inOrder(a, b job.Delivery) int { return cmp.Compare(a.Next, b.Next) }
 
 // refOf returns the token of a delivery that is not kept.
 func refOf(d job.Delivery) job.Ref { return d.Ref() }

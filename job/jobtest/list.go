@@ -112,7 +112,9 @@ func testListPages(h *harness) {
 // testListTies lists many jobs of one instant, more than a page can hold.
 func testListTies(h *harness) {
 	h.mustPut(h.mk("first", "orders.new", 0), h.mk("last", "orders.new", 2*time.Second))
-	h.mustPut(h.mkMany(1500, "job%d", "orders.new", time.Second)...)
+	jobs := h.mkMany(1500, "job%d", "orders.new", time.Second)
+	slices.Reverse(jobs) // put in another order than they are listed in
+	h.mustPut(jobs...)
 	for _, limit := range []int{37, 1000} {
 		all := h.listAll(job.Query{Limit: limit})
 		if len(all) != 1502 || all[0].ID != "first" || all[1501].ID != "last" {

@@ -37,7 +37,7 @@ func testLoad100k(h *harness) {
 	for next := job.Time(1); next != 0; {
 		c := h.claim(r)
 		next = c.NextDue
-		if !slices.IsSortedFunc(c.Deliveries, byDue) {
+		if !slices.IsSortedFunc(c.Deliveries, inOrder) {
 			h.Fatal("deliveries of one claim are not in order of their due times")
 		}
 		for _, d := range c.Deliveries {

@@ -52,7 +52,7 @@ func testSettleRetry(h *harness) {
 		h.wantNone(wait - 1000)
 		before := d
 		d = h.claimOne(wait)
-		if d.Attempt != attempt || d.Nonce == before.Nonce || d.Incarnation != before.Incarnation || d.Due != h.t0 {
+		if d.Attempt != attempt || d.Nonce == before.Nonce || d.Incarnation != before.Incarnation || d.Due != h.t0 || d.Next != h.t0.Add(wait) {
 			h.Errorf("delivery %+v after %+v, want attempt %d", d.Ref(), before.Ref(), attempt)
 		}
 		if want := h.t0.Add(wait).Add(d.AckWait); d.Deadline != want {
@@ -236,6 +236,9 @@ func testFencingNotRunning(h *harness) {
 	for _, o := range []job.Outcome{job.Retry, job.Release, job.SetAside, job.Bury} {
 		h.mustSettle(0, settlement(h, d.Ref(), o))
 		h.wantStale(d.Ref())
+		h.wantStale(withoutNonce(d))
+		d.Attempt = h.get("a").Attempt
+		h.wantStale(withoutNonce(d))
 		h.cancel(0, "a")
 		d = h.runOne("a")
 	}
@@ -259,6 +262,15 @@ func testFencingEnded(h *harness) {
 	h.mustSettle(0, settlement(h, d.Ref(), job.Retry))
 	h.cancel(0, "cancelled")
 	h.wantStale(d.Ref())
+	h.wantStale(withoutNonce(d))
+}
+
+// withoutNonce returns the token of a job that is not running, as a store may
+// write it.
+func withoutNonce(d job.Delivery) job.Ref {
+	ref := d.Ref()
+	ref.Nonce = 0
+	return ref
 }
 
 func testFencingNeverSeen(h *harness) {
@@ -290,6 +302,7 @@ func testLeaseExpired(h *harness) {
 	h.mustPut(jobs...)
 	byID := map[string]job.Delivery{}
 	for _, d := range h.claimDue(time.Second) {
+		d.Next = 0 // not known of a lease
 		byID[d.ID] = d
 	}
 	deadline := func(d time.Duration) job.Time { return h.t0.Add(time.Second + d*time.Second) }

@@ -1,0 +1,23 @@
+// Package adapter is the bridge between NATS and a [job.Store]: it takes jobs
+// in, delivers them when they are due and settles what workers acknowledge.
+// It knows nothing of the store behind the interface.
+//
+// # Flow
+//
+//	producer --> intake --> Put            (intake.go, parse.go, reply.go)
+//	Claim --> heap --> lane --> publish    (claim.go, dispatch.go, lane.go, fire.go)
+//	worker --> settler --> Settle          (settle.go, verbs.go)
+//	Expired --> retry, bury or park        (expire.go)
+//
+// One goroutine each stores, claims, fires, confirms publishes, settles and
+// looks after leases, whatever the number of jobs; each handles what has
+// gathered as one batch. Callbacks of the NATS client only append to a queue.
+//
+// # Guarantees
+//
+// A producer is answered after the store has confirmed, a worker after its
+// settlement is durable. A job is published when the clock has reached its
+// due time, never before. A delivery counts as made when a flush of the
+// connection has been answered; until then a lost connection retries it. A
+// settlement that does not name the present delivery changes nothing.
+package adapter

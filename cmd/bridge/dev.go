@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+func runDev(ctx context.Context, c *command, std stdio, args []string) error {
+	s, err := newServer(c, std, args)
+	if err != nil {
+		return err
+	}
+	srv, err := s.embedNATS()
+	if err != nil {
+		return err
+	}
+	defer stopNATS(srv)
+	ctx, stop := untilSignal(ctx, s.log)
+	defer stop()
+	return s.run(ctx)
+}
+
+// embedNATS starts a NATS server and points the configuration at it.
+func (s *bridgeServer) embedNATS() (*server.Server, error) {
+	n := &s.cfg.nats
+	if n.creds+n.nkey+n.ca+n.cert != "" {
+		s.log.Warn("the NATS server of this command knows only a user and a password: nats.creds, nats.nkey, nats.ca, nats.cert and nats.key are not used")
+		n.creds, n.nkey, n.ca, n.cert, n.key = "", "", "", "", ""
+	}
+	srv, err := startNATS(n.urls[0], n.user, n.password)
+	if err != nil {
+		return nil, err
+	}
+	n.setHost(srv.Addr().String())
+	return srv, nil
+}
+
+func stopNATS(srv *server.Server) {
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}

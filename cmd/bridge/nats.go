@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// connectTimeout bounds one attempt to reach one server.
+	connectTimeout = 2 * time.Second
+	// connectPause is between attempts, connectLogEvery between log lines
+	// about them.
+	connectPause    = 250 * time.Millisecond
+	connectLogEvery = 10 * time.Second
+)
+
+// options are how to reach NATS, for any command. What is wrong with a file
+// is the error.
+func (n *natsConfig) options(name string) ([]nats.Option, error) {
+	opts := []nats.Option{nats.Name(name), nats.Timeout(connectTimeout)}
+	switch {
+	case n.user != "" && n.password == "":
+		opts = append(opts, nats.Token(n.user))
+	case n.user != "":
+		opts = append(opts, nats.UserInfo(n.user, n.password))
+	}
+	if n.creds != "" {
+		opts = append(opts, nats.UserCredentials(n.creds))
+	}
+	if n.nkey != "" {
+		o, err := nats.NkeyOptionFromSeed(n.nkey)
+		if err != nil {
+			return nil, &inputError{err: fmt.Errorf("nats.nkey: %s: %w", n.nkey, err)}
+		}
+		opts = append(opts, o)
+	}
+	if n.ca != "" {
+		opts = append(opts, nats.RootCAs(n.ca))
+	}
+	if n.cert != "" {
+		opts = append(opts, nats.ClientCert(n.cert, n.key))
+	}
+	return opts, nil
+}
+
+func (n *natsConfig) url() string { return strings.Join(n.urls, ",") }
+
+// setHost points n at one server, with the user of its first URL if it has one.
+func (n *natsConfig) setHost(hostPort string) {
+	u, err := url.Parse(n.urls[0])
+	if err != nil {
+		u = &url.URL{Scheme: "nats"}
+	}
+	u.Host = hostPort
+	n.urls = []string{u.String()}
+}
+
+// dial connects once, for commands that do one thing and end.
+func (n *natsConfig) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
+	opts, err := n.options(name)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(n.url(), append(opts, extra...)...)
+	if err != nil {
+		return nil, n.connectError(err)
+	}
+	return nc, nil
+}
+
+// connectError says what to do about err; it is an inputError when waiting
+// would not help.
+func (n *natsConfig) connectError(err error) error {
+	servers := withoutSecrets(n.urls...)
+	switch {
+	case isRefusal(err):
+		return &inputError{err: fmt.Errorf("NATS at %s refuses these credentials: %w; check nats.url, nats.user, nats.password, nats.creds and nats.nkey", servers, err)}
+	case isTLSProblem(err):
+		return &inputError{err: fmt.Errorf("no TLS connection to NATS at %s: %w; check nats.url, nats.ca, nats.cert and nats.key", servers, err)}
+	}
+	return fmt.Errorf("NATS at %s: %w; start it, or set --nats-url", servers, err)
+}
+
+func isRefusal(err error) bool {
+	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrNkeysNotSupported} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+func isTLSProblem(err error) bool {
+	var cert *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	return errors.As(err, &cert) || errors.As(err, &unknown) || errors.As(err, &host) ||
+		errors.Is(err, nats.ErrSecureConnRequired) || errors.Is(err, nats.ErrSecureConnWanted)
+}
+
+// connect connects for as long as the bridge runs. It waits for a server that
+// is not up yet, until ctx is done.
+func (n *natsConfig) connect(ctx context.Context, log *slog.Logger, name string, extra ...nats.Option) (*nats.Conn, error) {
+	extra = append(extra, runningOptions(log, name)...)
+	var logged time.Time
+	for {
+		nc, err := n.dial(name, extra...)
+		var wrong *inputError
+		if err == nil || errors.As(err, &wrong) {
+			return nc, err
+		}
+		if time.Since(logged) >= connectLogEvery {
+			logged = time.Now()
+			log.Warn("waiting for NATS: not ready until it answers", "nats", withoutSecrets(n.urls...), "error", errors.Unwrap(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+// runningOptions keep a connection alive for as long as the process runs.
+func runningOptions(log *slog.Logger, name string) []nats.Option {
+	return []nats.Option{
+		nats.ReconnectWait(connectPause),
+		// A server that went away without a word is noticed in half a minute,
+		// not in minutes.
+		nats.PingInterval(10 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		// Credentials that are being replaced come right again.
+		nats.IgnoreAuthErrorAbort(),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: closed by this program
+				log.Warn("NATS connection lost: connecting again", "connection", name, "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("NATS connection is back", "connection", name, "server", nc.ConnectedUrlRedacted())
+		}),
+	}
+}
+
+var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+
+// refused returns an error when the server has refused one of the bridge's own
+// subjects on nc: a bridge that may not listen must not seem ready.
+func (n *natsConfig) refused(nc *nats.Conn, prefix string) error {
+	if err := nc.FlushTimeout(connectTimeout); err != nil {
+		return fmt.Errorf("NATS at %s: %w", withoutSecrets(n.urls...), err)
+	}
+	err := nc.LastError()
+	if err == nil {
+		return nil
+	}
+	m := violation.FindStringSubmatch(err.Error())
+	if m == nil || !strings.HasPrefix(m[2], prefix+".") && !strings.HasPrefix(m[2], "_INBOX.") {
+		return nil
+	}
+	return &inputError{err: fmt.Errorf("NATS at %s: this user has no permission for the %s %q, which a bridge needs: allow %s.> and _INBOX.>, and to publish to the targets",
+		withoutSecrets(n.urls...), map[string]string{"publish": "publish to", "subscription": "subscription to"}[strings.ToLower(m[1])], m[2], prefix)}
+}

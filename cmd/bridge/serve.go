@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/delaybridge/delaybridge/adapter"
+)
+
+func runServe(ctx context.Context, c *command, std stdio, args []string) error {
+	s, err := newServer(c, std, args)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx, s.log)
+	defer stop()
+	return s.run(ctx)
+}
+
+// bridgeServer is one bridge with everything around it.
+type bridgeServer struct {
+	load     func() (config, error) // reads the configuration anew
+	cfg      config
+	level    *slog.LevelVar
+	log      *slog.Logger
+	registry *prometheus.Registry
+	health   *health
+	onReady  func(*bridgeServer) // for commands that go on from there; may be nil
+}
+
+// newServer reads flags and configuration.
+func newServer(c *command, std stdio, args []string) (*bridgeServer, error) {
+	fs := newFlags(c)
+	flags := registerKeys(fs, keys)
+	if err := parseFlags(c, fs, std, args, 0); err != nil {
+		return nil, err
+	}
+	load := func() (config, error) { return loadConfig(flags, std.env) }
+	cfg, err := load()
+	if err != nil {
+		return nil, err
+	}
+	s := &bridgeServer{load: load, cfg: cfg, level: new(slog.LevelVar), registry: prometheus.NewRegistry()}
+	s.level.Set(cfg.logLevel)
+	s.log = newLogger(std.err, s.level, cfg.logFormat)
+	return s, nil
+}
+
+func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// untilSignal returns a context that ends with the first SIGTERM or SIGINT. The
+// second one ends the process at once.
+func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	done := make(chan struct{})
+	go func() {
+		for first := true; ; first = false {
+			select {
+			case <-done:
+				return
+			case sig := <-signals:
+				if !first {
+					log.Error("second signal: stopped at once, not in order", "signal", sig.String())
+					os.Exit(1)
+				}
+				log.Info("stopping in order; a second signal stops at once", "signal", sig.String())
+				cancel()
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); close(done); cancel() }
+}
+
+// run serves until ctx is done and the bridge has stopped in order.
+func (s *bridgeServer) run(ctx context.Context) (err error) {
+	tuneMemory()
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if s.health, err = startHealth(s.cfg.httpAddr, s.registry); err != nil {
+		return err
+	}
+	defer s.health.stop()
+	store, err := openStore(ctx, &s.cfg, s.log)
+	if err != nil {
+		return orderly(ctx, err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	conns, err := s.connect(ctx)
+	if err != nil {
+		return orderly(ctx, err)
+	}
+	defer conns.Intake.Close()
+	defer conns.Dispatch.Close()
+
+	bridgeConfig := s.cfg.bridge
+	bridgeConfig.Now, bridgeConfig.Logger, bridgeConfig.Registerer = store.now, s.log, s.registry
+	bridge, err := adapter.New(bridgeConfig, conns, store, store.letter)
+	if err != nil {
+		return err
+	}
+	return s.operate(ctx, bridge, conns, store.addr)
+}
+
+// orderly turns the error of a start that a signal ended into none.
+func orderly(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// connect makes the bridge's two connections.
+func (s *bridgeServer) connect(ctx context.Context) (adapter.Conns, error) {
+	open := func(use string) (*nats.Conn, error) {
+		return s.cfg.nats.connect(ctx, s.log, program+"/"+s.cfg.bridge.ID+"/"+use, adapter.ConnOptions()...)
+	}
+	in, err := open("intake")
+	if err != nil {
+		return adapter.Conns{}, err
+	}
+	out, err := open("dispatch")
+	if err != nil {
+		in.Close()
+		return adapter.Conns{}, err
+	}
+	return adapter.Conns{Intake: in, Dispatch: out}, nil
+}
+
+// operate runs the bridge, tells when it is ready, and reloads.
+func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conns adapter.Conns, storeAddr string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- bridge.Run(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-bridge.Ready():
+	}
+	for _, nc := range []*nats.Conn{conns.Intake, conns.Dispatch} {
+		if err := s.cfg.nats.refused(nc, s.cfg.bridge.Prefix); err != nil {
+			cancel()
+			return errors.Join(err, <-ended)
+		}
+	}
+	s.health.setReady(func() error { return readiness(ctx, conns) })
+	s.logReady(conns, storeAddr)
+	if s.onReady != nil {
+		s.onReady(s)
+	}
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		s.reloadLoop(ctx, bridge)
+	}()
+	err := <-ended
+	cancel()
+	<-reloads
+	if err == nil {
+		s.log.Info("stopped in order")
+	}
+	return err
+}
+
+// readiness says why no jobs are taken, or nil.
+func readiness(ctx context.Context, conns adapter.Conns) error {
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("stopping")
+	case !conns.Intake.IsConnected() || !conns.Dispatch.IsConnected():
+		return errors.New("no connection to NATS")
+	}
+	return nil
+}
+
+func (s *bridgeServer) logReady(conns adapter.Conns, storeAddr string) {
+	args := []any{
+		"nats", conns.Intake.ConnectedUrlRedacted(), "http", s.health.url(), "store", s.cfg.store,
+		"id", s.cfg.bridge.ID, "prefix", s.cfg.bridge.Prefix, "version", version(),
+	}
+	if storeAddr != "" {
+		args = append(args, "redis", storeAddr)
+	}
+	s.log.Info("ready", args...)
+}

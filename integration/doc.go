@@ -1,0 +1,17 @@
+// Package integration tests the whole: bridges, stores, a NATS server and a
+// redis-server, with faults. Nothing imports it.
+//
+// A [Checker] is between the test and what it tests. Producers tell it what
+// they send and what they are answered, workers what they are delivered; in
+// the end it tells which of these guarantees was broken:
+//
+//   - G1: what was acknowledged is delivered, cancelled or dead;
+//   - G2: what is delivered was sent, byte for byte;
+//   - G3: nothing is delivered before its due time;
+//   - G4: nothing is delivered twice without a reason, and never twice as the
+//     same attempt;
+//   - G6: nothing is delivered after its completion was confirmed.
+//
+// README.md lists the bugs that these tests found, and how to replay them.
+// With DELAYBRIDGE_SOAK set the long forms of the tests run.
+package integration

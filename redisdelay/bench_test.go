@@ -1,0 +1,136 @@
+package redisdelay
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/testredis"
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// benchJobs are a batch of jobs as producers send them: 256 bytes each.
+func benchJobs(n int, id func(i int) string) []job.Job {
+	payload := []byte(strings.Repeat("p", 256))
+	due := job.At(time.Now())
+	jobs := make([]job.Job, n)
+	for i := range jobs {
+		jobs[i] = job.Job{
+			ID: id(i), Target: "bench.jobs", Due: due, AckWait: 30 * time.Second, MaxAttempts: 10,
+			Expires: due.Add(7 * 24 * time.Hour), Payload: payload,
+		}
+	}
+	return jobs
+}
+
+func generatedID(int) string { return "" }
+
+// redisCPU is the CPU time that the server has used.
+func redisCPU(b *testing.B, c redis.UniversalClient) time.Duration {
+	info, err := c.Info(context.Background(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var total float64
+	for line := range strings.Lines(info) {
+		for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok {
+				f, _ := strconv.ParseFloat(v, 64)
+				total += f
+			}
+		}
+	}
+	return time.Duration(total * float64(time.Second))
+}
+
+func benchStore(b *testing.B) *Store {
+	// Without rewrites of the append-only file, which come and go.
+	server := testredis.Start(b, "--auto-aof-rewrite-percentage", "0")
+	s, err := Open(context.Background(), Options{URL: server.URL(), BridgeID: "bench"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// measure runs f per batch of jobs and reports times per job.
+func measure(b *testing.B, s *Store, f func(batch int) int) {
+	cpu, jobs, spent := redisCPU(b, s.client), 0, time.Duration(0)
+	b.ResetTimer()
+	for i := range b.N {
+		start := time.Now()
+		jobs += f(i)
+		spent += time.Since(start)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(spent.Nanoseconds())/1e3/float64(jobs), "us/job")
+	b.ReportMetric(float64((redisCPU(b, s.client)-cpu).Nanoseconds())/1e3/float64(jobs), "redis-us/job")
+}
+
+func BenchmarkPut(b *testing.B) {
+	ctx := context.Background()
+	for name, id := range map[string]func(batch, i int) string{
+		"generated": func(int, int) string { return "" },
+		"chosen":    func(batch, i int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", batch, i) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := benchStore(b)
+			measure(b, s, func(batch int) int {
+				jobs := benchJobs(maxBatch, func(i int) string { return id(batch, i) })
+				if _, err := s.Put(ctx, jobs); err != nil {
+					b.Fatal(err)
+				}
+				return len(jobs)
+			})
+		})
+	}
+}
+
+func BenchmarkClaim(b *testing.B) {
+	s, now := benchStore(b), job.At(time.Now())
+	benchFill(b, s)
+	measure(b, s, func(int) int { return len(benchClaim(b, s, now)) })
+}
+
+func BenchmarkSettle(b *testing.B) {
+	ctx := context.Background()
+	s, now := benchStore(b), job.At(time.Now())
+	benchFill(b, s)
+	var batches [][]job.Settlement
+	for range b.N {
+		var list []job.Settlement
+		for _, d := range benchClaim(b, s, now) {
+			list = append(list, job.Settlement{Ref: d.Ref()})
+		}
+		batches = append(batches, list)
+	}
+	measure(b, s, func(batch int) int {
+		if _, err := s.Settle(ctx, now, batches[batch]); err != nil {
+			b.Fatal(err)
+		}
+		return len(batches[batch])
+	})
+}
+
+// benchFill puts a batch of jobs for every round.
+func benchFill(b *testing.B, s *Store) {
+	for range b.N + 1 {
+		if _, err := s.Put(context.Background(), benchJobs(maxBatch, generatedID)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchClaim(b *testing.B, s *Store, now job.Time) []job.Delivery {
+	c, err := s.Claim(context.Background(), job.ClaimRequest{Now: now.Add(time.Hour), Until: now.Add(time.Hour), Max: maxBatch, Owner: "bench"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c.Deliveries
+}

@@ -1,0 +1,148 @@
+package redisdelay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// life drives a store through every kind of call and writes down every answer,
+// in a form that is the same from run to run.
+type life struct {
+	t   testing.TB
+	s   *Store
+	t0  job.Time
+	log []string
+}
+
+func (l *life) note(format string, args ...any) { l.log = append(l.log, fmt.Sprintf(format, args...)) }
+
+func (l *life) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *life) job(id, target string, d time.Duration) job.Job {
+	return job.Job{ID: id, Target: target, Due: l.t0.Add(d), AckWait: 30 * time.Second, MaxAttempts: 10, Payload: []byte(id)}
+}
+
+func (l *life) put(jobs ...job.Job) {
+	l.t.Helper()
+	res, err := l.s.Put(context.Background(), jobs)
+	l.must(err)
+	for _, r := range res {
+		l.note("put %v %d %v", r.Duplicate, r.Due-l.t0, r.Err)
+	}
+}
+
+// claim claims all that is due at t0+d, in order of the ids.
+func (l *life) claim(d time.Duration, target string, blocked ...string) []job.Delivery {
+	l.t.Helper()
+	r := job.ClaimRequest{Now: l.t0.Add(d), Until: l.t0.Add(d), Max: 1000, Owner: "b", Target: target, Blocked: blocked}
+	var all []job.Delivery
+	aside := 0
+	for {
+		c, err := l.s.Claim(context.Background(), r)
+		l.must(err)
+		all, aside = append(all, c.Deliveries...), aside+c.SetAside
+		if c.NextDue == 0 || c.NextDue > r.Until {
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b job.Delivery) int { return cmp.Compare(a.ID, b.ID) })
+	for _, d := range all {
+		l.note("claim %s attempt %d base %d due %d until %d", d.ID, d.Attempt, d.Base, d.Due-l.t0, d.Deadline-l.t0)
+	}
+	l.note("claimed %d, set aside %d", len(all), aside)
+	return all
+}
+
+func (l *life) settle(list ...job.Settlement) {
+	l.t.Helper()
+	res, err := l.s.Settle(context.Background(), l.t0, list)
+	l.must(err)
+	l.note("settle %v", res)
+}
+
+// live is a life with every kind of call and every outcome, one per job.
+func (l *life) live() {
+	outcomes := map[string]job.Outcome{
+		"a": job.Complete, "b": job.Retry, "c": job.Release, "d": job.SetAside, "e": job.Bury, "f": job.Extend, "g": job.Bury,
+	}
+	ids := []string{"a", "b", "c", "d", "e", "f", "g", "aside1", "aside2", "replaced", "cancelled"}
+	var jobs []job.Job
+	for i, id := range ids {
+		jobs = append(jobs, l.job(id, "orders.new", time.Duration(i)*time.Microsecond))
+	}
+	jobs[7].Target, jobs[8].Target = "mail.send", "mail.send"
+	jobs[10].Due = l.t0.Add(time.Hour)
+	l.put(jobs...)
+	replace := l.job("replaced", "orders.other", time.Hour)
+	replace.Replace = true
+	l.put(l.job("a", "orders.new", time.Hour), l.job("b", "billing.new", 0), replace)
+
+	for k := range 2 { // claimed, given back and claimed again
+		var list []job.Settlement
+		for _, d := range l.claim(time.Second, "", "mail.send") {
+			list = append(list, job.Settlement{
+				Ref: d.Ref(), Outcome: outcomes[d.ID], At: l.t0.Add(time.Duration(10*k) * time.Second), Target: d.Target, Reason: "why",
+			})
+		}
+		l.settle(list...)
+		l.settle(list...)
+	}
+	l.change()
+	l.claim(time.Minute, "orders.new")
+	l.claim(time.Minute, "mail.send")
+	l.look(append(ids, "unknown"))
+}
+
+// change cancels, reschedules and sweeps.
+func (l *life) change() {
+	ctx := context.Background()
+	ch, err := l.s.Cancel(ctx, l.t0, []string{"a", "f", "aside1", "cancelled", "unknown"})
+	l.must(err)
+	l.note("cancel %+v", ch)
+	ch, err = l.s.Reschedule(ctx, []job.Reschedule{
+		{ID: "aside2", Due: l.t0.Add(time.Minute)}, {ID: "replaced", Due: l.t0.Add(2 * time.Hour)}, {ID: "a", Due: l.t0},
+		{ID: "e", Due: l.t0.Add(time.Minute), Requeue: true}, {ID: "unknown", Due: l.t0},
+	})
+	l.must(err)
+	l.note("reschedule %+v", ch)
+	for range 2 {
+		n, err := l.s.SweepDead(ctx, l.t0)
+		l.must(err)
+		l.note("swept %d", n)
+	}
+}
+
+// look reads everything.
+func (l *life) look(ids []string) {
+	ctx := context.Background()
+	infos, err := l.s.Get(ctx, ids)
+	l.must(err)
+	for _, i := range infos {
+		l.note("%s %s attempt %d base %d due %d next %d owner %q reason %q payload %q", i.ID, i.State, i.Attempt, i.Base, i.Due-l.t0, i.Next-l.t0, i.Owner, i.Reason, i.Payload)
+	}
+	for _, state := range []job.State{job.Pending, job.Running, job.Dead} {
+		p, err := l.s.List(ctx, job.Query{State: state, Limit: 1000})
+		l.must(err)
+		for _, i := range p.Jobs {
+			l.note("%s: %s", state, i.ID)
+		}
+	}
+	ds, next, err := l.s.Expired(ctx, l.t0.Add(24*time.Hour), 1000)
+	l.must(err)
+	l.note("%d expire, next %d", len(ds), next)
+	w, err := l.s.Waiting(ctx)
+	l.must(err)
+	slices.Sort(w)
+	l.note("waiting %q", w)
+}
