@@ -133,7 +133,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	intake.Go(func() { b.intake.run(work, stopIntake) })
-	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop} {
+	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop} {
 		dispatching.Go(func() { loop(dispatch) })
 	}
 	b.peers.listen()
@@ -150,13 +150,28 @@ func (b *Bridge) Run(ctx context.Context) error {
 	intake.Wait()
 	stopDispatch()
 	dispatching.Wait()
+	b.confirm(b.barrier.take())
 	b.settler.add(b.disp.giveBackUnsent()...)
 	b.drainAcks(drained.C)
+	b.readAcks()
 	_ = acks.Unsubscribe() // fails only when the connection is closed
 	close(stopSettle)
 	settling.Wait()
 	b.peers.close()
 	return nil
+}
+
+// readAcks waits until the acknowledgements that have arrived are with the
+// settler: an ended subscription drops what its callback has not seen.
+func (b *Bridge) readAcks() {
+	read := make(chan struct{})
+	if b.out.Barrier(func() { close(read) }) != nil {
+		return // the connection is closed
+	}
+	select {
+	case <-read:
+	case <-time.After(b.cfg.StoreTimeout):
+	}
 }
 
 // drainAcks serves acknowledgements until nothing is in flight, a peer serves

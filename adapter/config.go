@@ -30,6 +30,8 @@ type Config struct {
 	// Expires is the time after due when a job is not worth running any more,
 	// unless it says otherwise; default 7 days.
 	Expires time.Duration
+	// DeadMaxAge is how long dead jobs are kept; default 30 days.
+	DeadMaxAge time.Duration
 	// AllowTargets are subject patterns, one of which a target must match;
 	// empty: all targets. Can be reloaded.
 	AllowTargets []string
@@ -81,6 +83,7 @@ const (
 	keyMaxAttempts  = "jobs.max_attempts"
 	keyAckWait      = "jobs.ack_wait"
 	keyExpires      = "jobs.expires"
+	keyDeadMaxAge   = "dead.max_age"
 	keyAllow        = "targets.allow"
 	keyMaxInFlight  = "dispatch.max_in_flight"
 	keyLanes        = "dispatch.lanes"
@@ -107,6 +110,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxAttempts, 10)
 	def(&c.AckWait, 30*time.Second)
 	def(&c.Expires, 7*24*time.Hour)
+	def(&c.DeadMaxAge, 30*24*time.Hour)
 	def(&c.MaxInFlight, 1000)
 	def(&c.ClaimAhead, 100*time.Millisecond)
 	def(&c.ProbeMin, 250*time.Millisecond)
@@ -149,6 +153,7 @@ func (c Config) Validate() error {
 	check(keyMaxDelay, within(c.MaxDelay, time.Millisecond, maxSpan))
 	check(keyAckWait, within(c.AckWait, time.Millisecond, job.MaxAckWait))
 	check(keyExpires, within(c.Expires, time.Millisecond, maxSpan))
+	check(keyDeadMaxAge, within(c.DeadMaxAge, time.Millisecond, maxSpan))
 	check(keyClaimAhead, within(c.ClaimAhead, time.Millisecond, time.Second))
 	check(keyProbe, within(c.ProbeMin, time.Millisecond, c.ProbeMax))
 	check(keyStoreTimeout, within(c.StoreTimeout, 10*time.Millisecond, time.Minute))

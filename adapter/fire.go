@@ -264,16 +264,24 @@ func (b *Bridge) barrierLoop(ctx context.Context) {
 			return
 		case <-b.barrier.wake:
 		}
-		fs := b.barrier.take()
-		if err := b.out.FlushTimeout(barrierTimeout); err != nil {
-			b.unconfirmed(fs, err)
-			continue
-		}
-		if unacked := withoutAck(fs); len(unacked) > 0 {
-			sleepOrDone(ctx, timer, refusalGrace)
-			b.published(unacked)
-		}
+		b.confirm(b.barrier.take())
 		sleepOrDone(ctx, timer, barrierPause)
+	}
+}
+
+// confirm finds out whether fs have reached the server, and completes those
+// that nobody acknowledges.
+func (b *Bridge) confirm(fs []*flight) {
+	if len(fs) == 0 {
+		return
+	}
+	if err := b.out.FlushTimeout(barrierTimeout); err != nil {
+		b.unconfirmed(fs, err)
+		return
+	}
+	if unacked := withoutAck(fs); len(unacked) > 0 {
+		time.Sleep(refusalGrace)
+		b.published(unacked)
 	}
 }
 

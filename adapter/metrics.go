@@ -16,6 +16,7 @@ type metrics struct {
 	expired     prometheus.Counter
 	refusedAcks prometheus.Counter
 	storeErrors *prometheus.CounterVec // call
+	pruned      prometheus.Counter
 	lateness    prometheus.Histogram
 
 	stored, duplicate prometheus.Counter // intake, by result, at hand
@@ -36,6 +37,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Acknowledgements that could not be read."}),
 		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_store_errors_total",
 			Help: "Failed calls of the store by call."}, []string{"call"}),
+		pruned: prometheus.NewCounter(prometheus.CounterOpts{Name: "delaybridge_dead_jobs_removed_total",
+			Help: "Dead jobs removed because they were older than dead.max_age."}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "delaybridge_lateness_seconds",
 			Help:    "Publish minus the time the attempt was due.",
 			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}}),
@@ -46,7 +49,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	m.stored, m.duplicate = m.intake.WithLabelValues("stored"), m.intake.WithLabelValues("duplicate")
-	for _, c := range []prometheus.Collector{m.intake, m.settlements, m.published, m.expired, m.refusedAcks, m.storeErrors, m.lateness} {
+	for _, c := range []prometheus.Collector{m.intake, m.settlements, m.published, m.expired, m.refusedAcks, m.storeErrors, m.pruned, m.lateness} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

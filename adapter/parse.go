@@ -322,7 +322,7 @@ func (r *request) expires(v string) error {
 	if err != nil {
 		return errors.New("must be a duration after due, such as 1h, or an RFC 3339 time")
 	}
-	r.job.Expires = job.At(t)
+	r.job.Expires = max(job.At(t), 1) // zero would be "not given"
 	return nil
 }
 

@@ -419,7 +419,7 @@ func TestExpires(t *testing.T) {
 	r := newRig(t)
 	work, dead := r.worker("t.x"), r.listen("delay.event.dead")
 	late := r.schedule("delay.at.1000000000.t.x", "p", "Delay-Expires", "1h")
-	past := r.schedule("delay.in.50ms.t.x", "p", "Delay-Expires", "2001-01-01T00:00:00Z")
+	past := r.schedule("delay.in.50ms.t.x", "p", "Delay-Expires", "1970-01-01T00:00:00Z")
 	for range 2 {
 		e := receiveDead(t, dead)
 		if e.ID != late.ID && e.ID != past.ID || e.Reason != "expired" {

@@ -1,7 +1,10 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"github.com/redis/go-redis/v9"
+	"strings"
 	"time"
 )
 
@@ -29,5 +32,22 @@ func (s *system) buckets(target string, from, to time.Time) {
 		if m[k] != nil && m[k].max > 20*time.Millisecond {
 			fmt.Printf("%4dms n=%d max=%v delivered at +%v\n", k*50, m[k].n, m[k].max, m[k].at.Sub(from))
 		}
+	}
+}
+
+func (s *system) slowlog() {
+	c := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
+	defer c.Close()
+	for _, e := range c.SlowLogGet(context.Background(), 200).Val() {
+		if e.Time.Before(time.Now().Add(-10 * time.Second)) {
+			continue
+		}
+		kind := ""
+		for _, a := range e.Args {
+			if len(a) < 30 && strings.HasSuffix(a, ":b1") {
+				kind = a
+			}
+		}
+		fmt.Println(e.Time.Format("05"), len(e.Args[1]), e.Duration, kind, len(e.Args), e.Args[:2], e.Args[len(e.Args)-1:])
 	}
 }

@@ -65,13 +65,16 @@ type system struct {
 	asBridge, asClient nats.Option // who they are to NATS; nil: anybody
 	opened             atomic.Int32
 	look               job.Store // the test's own view of the store
+
+	silence time.Duration // after which a producer gives up waiting
+	killed  atomic.Bool   // a bridge was killed, so that messages get lost
 }
 
 func newSystem(t *testing.T, kind storeKind, opts ...testnats.Option) *system {
 	t.Helper()
-	s := &system{Checker: NewChecker(), t: t, kind: kind, nats: testnats.Start(t, opts...)}
+	s := &system{Checker: NewChecker(), t: t, kind: kind, silence: patient, nats: testnats.Start(t, opts...)}
 	if kind == redisStore {
-		s.redis = testredis.Start(t)
+		s.redis = testredis.Start(t, "--slowlog-log-slower-than", "1500", "--slowlog-max-len", "300")
 		s.url = s.redis.URL()
 	} else {
 		s.memory = memdelay.New(memdelay.Options{MaxJobs: 2_000_000})

@@ -52,6 +52,10 @@ type Queue interface {
 
 	// Waiting lists the targets that have jobs set aside.
 	Waiting(ctx context.Context) ([]string, error)
+
+	// Prune removes up to max dead jobs that died at or before the given time,
+	// and returns how many. Their ids are free and unknown afterwards.
+	Prune(ctx context.Context, before Time, max int) (int, error)
 }
 
 // Index is what people and programs ask about single jobs. Unknown ids are

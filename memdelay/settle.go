@@ -85,3 +85,20 @@ func (s *Store) bury(slot uint32, now job.Time, reason string) {
 	run.nonce, run.text = 0, reason[:min(len(reason), maxReason)]
 	s.move(slot, dead, now)
 }
+
+// Prune implements [job.Queue].
+func (s *Store) Prune(ctx context.Context, before job.Time, limit int) (int, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	n := 0
+	for ; n < limit; n++ {
+		slot, ok := s.dead.due(before)
+		if !ok {
+			break
+		}
+		s.forget(slot)
+	}
+	return n, nil
+}

@@ -56,6 +56,7 @@ type Store struct {
 	scheduled heap
 	waiting   map[string]*heap // by target; never an empty heap
 	running   heap
+	dead      heap  // by when they died
 	chosen    ended // jobs that ended, with ids that producers chose
 	generated ended // the same, with generated ids
 	now       job.Time
@@ -78,6 +79,7 @@ func New(o Options) *Store {
 	s.ids = newIndex(&s.entries)
 	s.scheduled.entries = &s.entries
 	s.running.entries = &s.entries
+	s.dead.entries = &s.entries
 	return s
 }
 
@@ -105,7 +107,7 @@ func (s *Store) lock(ctx context.Context) error {
 // observe notes the time of a call: ended jobs are forgotten by the latest.
 func (s *Store) observe(now job.Time) { s.now = max(s.now, now) }
 
-// queue returns the heap that holds e, nil when it is dead.
+// queue returns the heap that holds e, nil when it is in none yet.
 func (s *Store) queue(e *entry) *heap {
 	switch e.place {
 	case scheduled:
@@ -114,6 +116,8 @@ func (s *Store) queue(e *entry) *heap {
 		return s.waiting[e.target()]
 	case running:
 		return &s.running
+	case dead:
+		return &s.dead
 	}
 	return nil
 }
@@ -154,7 +158,12 @@ func (s *Store) end(slot uint32, cancelled bool, now job.Time) {
 	} else {
 		s.chosen.add(now, id, n)
 	}
-	s.detach(e)
+	s.forget(slot)
+}
+
+// forget drops the entry in slot without a trace.
+func (s *Store) forget(slot uint32) {
+	s.detach(s.entries.at(slot))
 	s.ids.remove(slot)
 	s.entries.free(slot)
 }

@@ -23,11 +23,11 @@ const (
 	settleKind
 	cancelKind
 	rescheduleKind
-	sweepKind
+	pruneKind
 	numKinds
 )
 
-var kindScripts = [numKinds]*script{ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, sweepScript}
+var kindScripts = [numKinds]*script{ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, pruneScript}
 
 type kindState struct {
 	script *script

@@ -205,25 +205,27 @@ func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
 	return out, broken
 }
 
-// SweepDead removes jobs that died at or before the given time, at most 256 per
-// shard, and returns their number: call it again while it is not zero.
-func (s *Store) SweepDead(ctx context.Context, before job.Time) (int, error) {
-	if err := s.lock(ctx, sweepKind); err != nil {
+// Prune implements [job.Store], one shard after the other.
+func (s *Store) Prune(ctx context.Context, before job.Time, max int) (int, error) {
+	if err := s.lock(ctx, pruneKind); err != nil {
 		return 0, err
 	}
-	defer s.unlock(sweepKind)
-	calls := make([]*call, len(s.keys))
-	for shard := range calls {
-		calls[shard] = s.newNumbered(sweepKind, shard, 2)
-		calls[shard].add(int64(before), maxBatch)
-	}
-	if err := s.runNumbered(ctx, calls); err != nil {
-		return 0, err
-	}
+	defer s.unlock(pruneKind)
 	total := 0
-	for _, c := range calls {
-		n, _ := c.reply[2].(int64)
-		total += int(n)
+	for shard := range s.keys {
+		for total < max {
+			c := s.newNumbered(pruneKind, shard, 2)
+			limit := min(max-total, maxBatch)
+			c.add(int64(before), limit)
+			if err := s.runNumbered(ctx, []*call{c}); err != nil {
+				return total, err
+			}
+			n, _ := c.reply[2].(int64)
+			total += int(n)
+			if int(n) < limit {
+				break
+			}
+		}
 	}
 	return total, nil
 }

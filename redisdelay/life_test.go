@@ -104,7 +104,7 @@ func (l *life) live() {
 	l.look(append(ids, "unknown"))
 }
 
-// change cancels, reschedules and sweeps.
+// change cancels, reschedules and prunes.
 func (l *life) change() {
 	ctx := context.Background()
 	ch, err := l.s.Cancel(ctx, l.t0, []string{"a", "f", "aside1", "cancelled", "unknown"})
@@ -117,9 +117,9 @@ func (l *life) change() {
 	l.must(err)
 	l.note("reschedule %+v", ch)
 	for range 2 {
-		n, err := l.s.SweepDead(ctx, l.t0)
+		n, err := l.s.Prune(ctx, l.t0, 100)
 		l.must(err)
-		l.note("swept %d", n)
+		l.note("pruned %d", n)
 	}
 }
 

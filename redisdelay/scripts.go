@@ -22,14 +22,14 @@ var (
 	settleScript     = numberedScript("settle")
 	cancelScript     = numberedScript("cancel")
 	rescheduleScript = numberedScript("reschedule")
-	sweepScript      = numberedScript("sweep")
+	pruneScript      = numberedScript("prune")
 	expiredScript    = newScript("expired")
 	headsScript      = newScript("heads", "samples")
 	getScript        = newScript("get")
 	listScript       = newScript("list")
 
 	allScripts = []*script{
-		ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, sweepScript,
+		ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, pruneScript,
 		expiredScript, headsScript, getScript, listScript,
 	}
 )

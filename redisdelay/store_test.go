@@ -252,27 +252,34 @@ func usedMemory(t *testing.T, s *Store) int64 {
 	return r.UsedMemory
 }
 
-func TestSweepDead(t *testing.T) {
+// TestPrune prunes many dead jobs in steps, the young ones left.
+func TestPrune(t *testing.T) {
 	server := testredis.Start(t)
-	s := open(t, server.URL())
+	s := open(t, server.URL(), func(o *Options) { o.Shards = 2 })
 	l := &life{t: t, s: s, t0: job.At(time.Now())}
-	l.put(l.job("old", "orders.new", 0), l.job("new", "orders.new", 0), l.job("pending", "orders.new", time.Hour))
-	for _, d := range l.claim(0, "") {
+	const old, young = 700, 5
+	var jobs []job.Job
+	for i := range old + young {
+		jobs = append(jobs, l.job(fmt.Sprintf("job%03d", i), "orders.new", 0))
+	}
+	l.put(jobs...)
+	for i, d := range l.claim(0, "") {
 		at := l.t0
-		if d.ID == "new" {
+		if i >= old {
 			at = l.t0.Add(time.Second)
 		}
 		if _, err := s.Settle(context.Background(), at, []job.Settlement{{Ref: d.Ref(), Outcome: job.Bury}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, want := range []int{1, 0} {
-		if n, err := s.SweepDead(context.Background(), l.t0); err != nil || n != want {
-			t.Errorf("sweep %d removed %d jobs, %v, want %d", i, n, err, want)
+	for i, want := range []int{10, 600, old - 610, 0} {
+		limit := []int{10, 600, 600, 600}[i]
+		if n, err := s.Prune(context.Background(), l.t0, limit); err != nil || n != want {
+			t.Errorf("step %d removed %d jobs, %v, want %d", i, n, err, want)
 		}
 	}
-	infos, err := s.Get(context.Background(), []string{"old", "new", "pending"})
-	if err != nil || infos[0].State != "" || infos[1].State != job.Dead || infos[2].State != job.Pending {
-		t.Errorf("after the sweep: %+v, %v", infos, err)
+	page, err := s.List(context.Background(), job.Query{State: job.Dead, Limit: 100})
+	if err != nil || len(page.Jobs) != young || len(dump(t, raw(t, server))["test:{0}:own"].(map[string]string)) > young {
+		t.Errorf("%d dead jobs left, %v, want %d", len(page.Jobs), err, young)
 	}
 }

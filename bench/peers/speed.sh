@@ -12,9 +12,12 @@ reps=${1:-5}
 file=${2:-speed.jsonl}
 quiet=${QUIET:-10s}
 
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 go build -o peers .
+go build -C ../.. -buildvcs=false -o "$tmp/bridge" ./cmd/bridge # one for all runs
 : >"$file"
-run() { ./peers -out "$file" -reps "$reps" -quiet "$quiet" -payload 256 "$@"; }
+run() { ./peers -bridge "$tmp/bridge" -out "$file" -reps "$reps" -quiet "$quiet" -payload 256 "$@"; }
 
 bridge=delaybridge:everysec
 # Intake: producers that wait, and pipelined with 4096 outstanding.

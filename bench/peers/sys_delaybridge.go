@@ -267,33 +267,32 @@ func (p *bridgePipe) Close() error {
 // StartWorkers starts plain queue subscribers on 4 connections, which
 // acknowledge with an empty reply.
 func (s *bridgeSys) StartWorkers(deliver Deliver) (func(), error) {
-	var conns []*nats.Conn
+	conns, err := dial(s.url, 4)
+	for _, nc := range conns {
+		err = errors.Join(err, work(nc, deliver))
+	}
 	stop := func() {
 		for _, nc := range conns {
 			nc.Flush()
-			nc.Close()
 		}
+		closeAll(conns)
 	}
-	for range 4 {
-		nc, err := nats.Connect(s.url)
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		conns = append(conns, nc)
-		sub, err := nc.QueueSubscribe(jobTarget, "workers", func(m *nats.Msg) {
-			deliver.payload(m.Data)
-			m.Respond(nil)
-		})
-		if err == nil {
-			err = errors.Join(sub.SetPendingLimits(-1, -1), nc.Flush())
-		}
-		if err != nil {
-			stop()
-			return nil, err
-		}
+	if err != nil {
+		stop()
+		return nil, err
 	}
 	return stop, nil
+}
+
+func work(nc *nats.Conn, deliver Deliver) error {
+	sub, err := nc.QueueSubscribe(jobTarget, "workers", func(m *nats.Msg) {
+		deliver.payload(m.Data)
+		m.Respond(nil)
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(sub.SetPendingLimits(-1, -1), nc.Flush())
 }
 
 // builtBridge is the bridge's binary.

@@ -167,6 +167,11 @@ func loadProducerConfig(flags source, environ []string) (config, error) {
 	var c config
 	errs := c.apply(producerKeys(), []source{flags, env})
 	errs = append(errs, c.checkNATS()...)
+	if c.bridge.Prefix != "" { // else it is reported already
+		if err := subjects.CheckPrefix(c.bridge.Prefix); err != nil {
+			errs = append(errs, fmt.Errorf("prefix: %w", err))
+		}
+	}
 	if len(errs) > 0 {
 		return config{}, &inputError{err: errors.Join(errs...)}
 	}

@@ -21,7 +21,7 @@ const (
 	// demoLease is how soon a killed worker's job goes to another one.
 	demoLease = 2 * time.Second
 	// killAfter is how long the killed worker holds its job.
-	killAfter = 300 * time.Millisecond
+	killAfter = 200 * time.Millisecond
 	// The job whose worker is killed, and how long it takes.
 	killedJob  = "long"
 	killedWork = "1s"

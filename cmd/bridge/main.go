@@ -54,6 +54,7 @@ func init() {
 		{name: "version", summary: "print the version", run: runVersion},
 		{name: "help", summary: "list the commands", run: runHelp},
 		{name: "demo-worker", hidden: true, run: runDemoWorker},
+		{name: "bench-serve", hidden: true, run: runBenchServe},
 		{name: "bench-nats", hidden: true, run: runBenchNATS},
 		{name: "bench-responder", hidden: true, run: runBenchResponder},
 	}

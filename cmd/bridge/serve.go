@@ -80,8 +80,8 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 					log.Error("second signal: stopped at once, not in order", "signal", sig.String())
 					os.Exit(1)
 				}
-				log.Info("stopping in order; a second signal stops at once", "signal", sig.String())
 				cancel()
+				log.Info("stopping in order; a second signal stops at once", "signal", sig.String())
 			}
 		}
 	}()

@@ -3,6 +3,7 @@ package jobtest
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ var settleTests = []test{
 	{"Extend", testSettleExtend},
 	{"Mixed", testSettleMixed},
 	{"TwiceInBatch", testSettleTwiceInBatch},
+	{"Prune", testPrune},
 }
 
 func testSettleComplete(h *harness) {
@@ -354,4 +356,39 @@ func testLeaseExpiredSettles(h *harness) {
 	ds, _ = h.expired(time.Hour, 10)
 	h.wantIDs(ds)
 	h.complete(time.Hour, d)
+}
+
+func testPrune(h *harness) {
+	jobs := h.mkMany(20, "job%02d", "orders.new", 0)
+	h.mustPut(jobs...)
+	for _, d := range h.claimDue(0) {
+		i := slices.IndexFunc(jobs, func(j job.Job) bool { return j.ID == d.ID })
+		h.mustSettle(time.Duration(i)*time.Second, settlement(h, d.Ref(), job.Bury))
+	}
+	h.wantChange(h.reschedule(job.Reschedule{ID: "job00", Due: h.t0, Requeue: true})[0], job.Change{ID: "job00", Result: job.ResultDone, Attempt: 1})
+	prune := func(before time.Duration, max, want int) {
+		h.Helper()
+		n, err := h.store.Prune(context.Background(), h.t0.Add(before), max)
+		if err != nil || n != want {
+			h.Fatalf("pruned %d (%v), want %d", n, err, want)
+		}
+	}
+	prune(9*time.Second, 5, 5)
+	prune(9*time.Second, 100, 4)
+	prune(9*time.Second, 100, 0)
+	for i, j := range jobs {
+		want := job.Dead
+		switch {
+		case i == 0:
+			want = job.Pending
+		case i <= 9:
+			want = ""
+		}
+		h.wantState(j.ID, want)
+	}
+	h.mustPut(h.mk("job05", "orders.new", 0))
+	h.wantState("job05", job.Pending)
+	if dead := h.listAll(job.Query{State: job.Dead, Limit: 100}); len(dead) != 10 {
+		h.Errorf("%d dead jobs left, want 10", len(dead))
+	}
 }

@@ -95,7 +95,7 @@ local function store_aside()
   for key in pairs(apart) do keys[#keys + 1] = key end
   table.sort(keys)
   for _, key in ipairs(keys) do
-    call('ZADD', key, unpack(apart[key]))
+    zadd(key, apart[key])
     call('SADD', WAITS, wait_target(key))
   end
 end
@@ -139,8 +139,8 @@ while n < max and aside < MAX_ASIDE and bytes < MAX_BYTES do
 end
 if aside > 0 then store_aside() end
 if n > 0 then
-  call('ZADD', INF, unpack(leases))
-  call('HSET', OWN, unpack(owns))
+  zadd(INF, leases)
+  hset(OWN, owns)
 end
 local next = call('ZRANGE', source, 0, 0, 'WITHSCORES')[2] or ''
 if next == '' and source ~= DUE then call('SREM', WAITS, wait_target(source)) end

@@ -26,8 +26,8 @@ for i = 1, n do
   if have[i] then fresh = false end
 end
 if fresh then
-  call('HSET', JOB, unpack(ARGV, 8, 7 + 2 * n))
-  call('ZADD', DUE, unpack(ARGV, 8 + 2 * n, 7 + 4 * n))
+  hset(JOB, {unpack(ARGV, 8, 7 + 2 * n)})
+  zadd(DUE, {unpack(ARGV, 8 + 2 * n, 7 + 4 * n)})
   save({})
   return {0, clock, {}}
 end
@@ -83,8 +83,8 @@ for i = 1, n do
   end
 end
 if #records > 0 then
-  call('HSET', JOB, unpack(records))
-  call('ZADD', DUE, unpack(scores))
+  hset(JOB, records)
+  zadd(DUE, scores)
 end
 save(out)
 return {0, clock, out}

@@ -45,6 +45,28 @@ do
   end
 end
 
+-- Redis keeps a small set or hash as a list and walks it for every member. That
+-- is slow for a batch, so a batch first makes it a real one, which it stays
+-- until it is empty: a member of more than 64 bytes does that. No id is as long
+-- as this one, and it is taken out again.
+local LONG, SMALL, FEW = string.rep('-', 256), 128, 16
+
+-- zadd adds a list of (score, member).
+local function zadd(key, list)
+  local convert = #list > 2 * FEW and call('ZCARD', key) <= SMALL
+  if convert then call('ZADD', key, 0, LONG) end
+  call('ZADD', key, unpack(list))
+  if convert then call('ZREM', key, LONG) end
+end
+
+-- hset sets a list of (field, value).
+local function hset(key, list)
+  local convert = #list > 2 * FEW and call('HLEN', key) <= SMALL
+  if convert then call('HSET', key, LONG, '') end
+  call('HSET', key, unpack(list))
+  if convert then call('HDEL', key, LONG) end
+end
+
 local NO_NONCE = '\0\0\0\0\0\0\0\0'
 
 local function target_of(rec) return sub(rec, 23, 22 + byte(rec, 22)) end

@@ -91,7 +91,7 @@ local function remember(list, cap)
   for i = 1, n do ids[i] = list[2 * i - 1] end
   local recs = call('HMGET', JOB, unpack(ids))
   for i = 1, n do push2(entries, ids[i], ended_entry('d', list[2 * i], now, recs[i])) end
-  call('HSET', KEYS[8 + gen], unpack(entries))
+  hset(KEYS[8 + gen], entries)
 end
 
 if #complete > 0 then
@@ -103,12 +103,12 @@ if #complete > 0 then
 end
 if #leave > 0 then call('ZREM', INF, unpack(leave)) end
 if #idle > 0 then call('HDEL', OWN, unpack(idle)) end
-if #owners > 0 then call('HSET', OWN, unpack(owners)) end
-if #due > 0 then call('ZADD', DUE, unpack(due)) end
-if #dead > 0 then call('ZADD', DEAD, unpack(dead)) end
+if #owners > 0 then hset(OWN, owners) end
+if #due > 0 then zadd(DUE, due) end
+if #dead > 0 then zadd(DEAD, dead) end
 if #extend > 0 then call('ZADD', INF, unpack(extend)) end
 for key, list in pairs(wait) do
-  call('ZADD', key, unpack(list))
+  zadd(key, list)
   call('SADD', WAITS, wait_target(key))
 end
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- sweep removes dead jobs that have been kept long enough. Their ids are free.
+-- prune removes dead jobs that have been kept long enough. Their ids are free.
 -- ARGV: 7 the time (us) at or before which they died, 8 max.
 -- Result: {0, time, number removed}.
 -- Cap:  256 jobs per call.

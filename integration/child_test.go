@@ -1,0 +1,80 @@
+package integration
+
+import (
+	"bufio"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// child is a bridge in a process of its own.
+type child struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has ended and all it logged was read
+}
+
+// child starts the released program on the system's servers and returns when
+// it is ready.
+func (s *system) child(id string, flags ...string) *child {
+	s.t.Helper()
+	args := append([]string{"serve", "--nats-url", s.nats.URL(), "--redis-url", s.url, "--id", id, "--http-addr", "off"}, flags...)
+	c := &child{t: s.t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	// It must not outlive a test process that is killed.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	logged, err := c.cmd.StderrPipe()
+	if err == nil {
+		err = c.cmd.Start()
+	}
+	if err != nil {
+		s.t.Fatalf("start %s: %v", program, err)
+	}
+	ready := make(chan struct{})
+	go func() {
+		defer close(c.exited)
+		for lines, open := bufio.NewScanner(logged), true; lines.Scan(); {
+			s.t.Logf("%s: %s", id, lines.Text())
+			if open && strings.Contains(lines.Text(), "msg=ready") {
+				close(ready)
+				open = false
+			}
+		}
+		_ = c.cmd.Wait() // its state tells how it ended
+	}()
+	s.t.Cleanup(c.kill)
+	select {
+	case <-ready:
+	case <-c.exited:
+		s.t.Fatalf("bridge %s ended before it was ready: %v", id, c.cmd.ProcessState)
+	case <-time.After(patient):
+		s.t.Fatalf("bridge %s not ready within %v", id, patient)
+	}
+	return c
+}
+
+// kill ends the process as kill -9 does; it may have ended.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // it may have ended
+	<-c.exited
+}
+
+// terminate asks the process to stop and returns how long it took; it must
+// succeed.
+func (c *child) terminate() time.Duration {
+	c.t.Helper()
+	start := time.Now()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		c.t.Fatal(err)
+	}
+	select {
+	case <-c.exited:
+	case <-time.After(patient):
+		c.t.Fatalf("bridge did not end within %v of SIGTERM", patient)
+	}
+	if !c.cmd.ProcessState.Success() {
+		c.t.Errorf("bridge ended with %v after SIGTERM", c.cmd.ProcessState)
+	}
+	return time.Since(start)
+}
