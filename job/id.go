@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A generated id is 12 characters of the alphabet: two for the shard, ten
-// random ones (60 bits).
+// A generated id is 12 characters of the alphabet: two for the shard, nine
+// random ones (54 bits) and one that checks the others, so that ids which
+// producers choose, such as order-000001, are hardly ever taken for one.
 const (
 	idLen      = 12
 	idAlphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-"
@@ -34,11 +35,21 @@ func NewID(shard uint16) string {
 	b[0] = idAlphabet[shard>>6&63]
 	b[1] = idAlphabet[shard&63]
 	r := rand.Uint64()
-	for i := 2; i < idLen; i++ {
+	for i := 2; i < idLen-1; i++ {
 		b[i] = idAlphabet[r&63]
 		r >>= 6
 	}
+	b[idLen-1] = idAlphabet[idCheck(string(b[:idLen-1]))]
 	return string(b[:])
+}
+
+// idCheck is the value of the last character of an id that begins with s.
+func idCheck(s string) byte {
+	sum := 29
+	for i := range len(s) {
+		sum = sum*5 + int(idDigit[s[i]])
+	}
+	return byte(sum & 63)
 }
 
 // IDShard returns the shard that id names, and whether id has the form of a
@@ -52,6 +63,9 @@ func IDShard(id string) (shard uint16, ok bool) {
 		if idDigit[id[i]] == 0xff {
 			return 0, false
 		}
+	}
+	if idDigit[id[idLen-1]] != idCheck(id[:idLen-1]) {
+		return 0, false
 	}
 	return uint16(idDigit[id[0]])<<6 | uint16(idDigit[id[1]]), true
 }

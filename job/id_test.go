@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -63,5 +64,17 @@ func BenchmarkNewID(b *testing.B) {
 func BenchmarkNextIncarnation(b *testing.B) {
 	for b.Loop() {
 		NextIncarnation()
+	}
+}
+
+func TestChosenIDsRarelyLookGenerated(t *testing.T) {
+	hits := 0
+	for i := range 100_000 {
+		if _, ok := IDShard(fmt.Sprintf("order-%06d", i)); ok {
+			hits++
+		}
+	}
+	if hits > 100_000/32 {
+		t.Errorf("%d of 100,000 ids of one family look generated, want about one in 64", hits)
 	}
 }

@@ -38,8 +38,8 @@ func TestShardOf(t *testing.T) {
 	}{
 		{"", 8, 5}, {"a", 8, 4}, {"a", 4096, 2348}, {"foobar", 8, 0}, {"foobar", 64, 40},
 		{"order-4711", 8, 5}, {"order-4711", 4096, 29}, {"\x00\xff", 64, 32},
-		{"00abcdefghij", 8, 0}, {"07abcdefghij", 8, 7}, // the form of generated ids
-		{"10abcdefghij", 64, 0}, {"--abcdefghij", 4096, 4095}, {"--abcdefghij", 8, 7},
+		{"00abcdefghiv", 8, 0}, {"07abcdefghiy", 8, 7}, // the form of generated ids
+		{"10abcdefghio", 64, 0}, {"--abcdefghiS", 4096, 4095}, {"--abcdefghiS", 8, 7},
 	}
 	for _, c := range cases {
 		if got := shardOf(c.id, c.shards); got != c.want {

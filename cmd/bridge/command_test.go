@@ -8,6 +8,7 @@ import (
 )
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		args string
 		code int
@@ -51,6 +52,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestPut(t *testing.T) {
+	t.Parallel()
 	dev := start(t, "dev", "--nats-url", "nats://127.0.0.1:0", "--http-addr", "off")
 	url := dev.ready()["nats"]
 
@@ -89,6 +91,7 @@ func TestPut(t *testing.T) {
 }
 
 func TestDevWantsItsPort(t *testing.T) {
+	t.Parallel()
 	first := start(t, "dev", "--nats-url", "nats://127.0.0.1:0", "--http-addr", "off")
 	url := first.ready()["nats"]
 	r := run(t, "dev", "--nats-url", url, "--http-addr", "off")
@@ -98,6 +101,7 @@ func TestDevWantsItsPort(t *testing.T) {
 }
 
 func TestDevAsksForItsUser(t *testing.T) {
+	t.Parallel()
 	dev := start(t, "dev", "--nats-url", "nats://127.0.0.1:0", "--nats-user", "u", "--nats-password", "p", "--http-addr", "off")
 	url := dev.ready()["nats"]
 	if r := run(t, "put", "--nats-url", url, "orders.x", "x"); r.code != 2 || !strings.Contains(r.err, "refuses these credentials") {
@@ -109,6 +113,7 @@ func TestDevAsksForItsUser(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	r := run(t, "demo")
 	if took := time.Since(began); r.code != 0 || took > 30*time.Second {
@@ -122,6 +127,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestBench(t *testing.T) {
+	t.Parallel()
 	dev := start(t, "dev", "--nats-url", "nats://127.0.0.1:0", "--http-addr", "off")
 	url := dev.ready()["nats"]
 	r := run(t, "bench", "--nats-url", url, "--scenario", "burst,steady", "--jobs", "1000", "--duration", "1s", "--rate", "100", "--json")

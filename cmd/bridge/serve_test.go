@@ -69,6 +69,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 func TestServeDrainsOnSIGTERM(t *testing.T) {
+	t.Parallel()
 	srv, redis := testnats.Start(t), testredis.Start(t)
 	args := []string{"serve", "--nats-url", srv.URL(), "--redis-url", redis.URL(), "--id", "one", "--http-addr", "127.0.0.1:0", "--data-dir", t.TempDir()}
 	first := start(t, args...)
@@ -131,6 +132,7 @@ func stateOf(t *testing.T, redis *testredis.Server, id string) job.State {
 }
 
 func TestSecondSignalStopsAtOnce(t *testing.T) {
+	t.Parallel()
 	srv := testnats.Start(t)
 	p := start(t, "serve", "--nats-url", srv.URL(), "--http-addr", "off")
 	p.ready()
@@ -147,6 +149,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 }
 
 func TestSameIDRefused(t *testing.T) {
+	t.Parallel()
 	srv := testnats.Start(t)
 	start(t, "serve", "--nats-url", srv.URL(), "--id", "one", "--http-addr", "off").ready()
 	r := run(t, "serve", "--nats-url", srv.URL(), "--id", "one", "--http-addr", "off")
@@ -157,6 +160,7 @@ func TestSameIDRefused(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	srv := testnats.Start(t)
 	file := filepath.Join(t.TempDir(), "bridge.yaml")
 	write := func(text string) {
@@ -197,6 +201,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestServeWaitsForNATS(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -219,6 +224,7 @@ func TestServeWaitsForNATS(t *testing.T) {
 }
 
 func TestServeStopsWhileItWaits(t *testing.T) {
+	t.Parallel()
 	p := start(t, "serve", "--nats-url", "nats://user:hunter2@127.0.0.1:1", "--http-addr", "127.0.0.1:0", "--log-level", "debug")
 	p.await("waiting for NATS")
 	p.signal(syscall.SIGTERM)
@@ -231,6 +237,7 @@ func TestServeStopsWhileItWaits(t *testing.T) {
 }
 
 func TestServeRefusesToStart(t *testing.T) {
+	t.Parallel()
 	srv := testnats.Start(t, testnats.Config(`authorization { users = [
 		{ user: u, password: p, permissions: { subscribe: { deny: "delay.in.>" } } } ] }`))
 	evicting := testredis.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
