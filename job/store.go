@@ -146,7 +146,8 @@ type Settlement struct {
 	Ref
 	Outcome Outcome
 	At      Time   // Retry, Release, SetAside: next attempt; Extend: end of the lease
-	Target  string // SetAside: the job's target
+	Target  string // SetAside: the job's target, required; Complete: as Due
+	Due     Time   // Complete: the job's due time and target where the caller knows them, which spares the store to look
 	Reason  string // Bury: why, at most 255 bytes (longer ones are cut)
 }
 

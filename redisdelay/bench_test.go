@@ -2,6 +2,7 @@ package redisdelay
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,10 +17,11 @@ import (
 
 // benchJobs are a batch of jobs as producers send them: 256 bytes each.
 func benchJobs(n int, id func(i int) string) []job.Job {
-	payload := []byte(strings.Repeat("p", 256))
 	due := job.At(time.Now())
 	jobs := make([]job.Job, n)
 	for i := range jobs {
+		payload := make([]byte, 256)
+		rand.Read(payload)
 		jobs[i] = job.Job{
 			ID: id(i), Target: "bench.jobs", Due: due, AckWait: 30 * time.Second, MaxAttempts: 10,
 			Expires: due.Add(7 * 24 * time.Hour), Payload: payload,

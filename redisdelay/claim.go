@@ -153,9 +153,8 @@ func (s *Store) claimCall(a ask, r *job.ClaimRequest) *call {
 	}
 	nonces := make([]byte, 8*limit)
 	rand.Read(nonces)
-	owner := r.Owner[:min(len(r.Owner), maxOwnerLen)]
 	c := s.newNumbered(claimKind, shard, 10, keys...)
-	c.add(int64(a.until), from, limit, int64(r.Now), owner, nonces, source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
+	c.add(int64(a.until), from, limit, int64(r.Now), ownerText(r), nonces, source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
 	return c
 }
 
@@ -204,15 +203,17 @@ func merge(lists [][]job.Delivery, key func(*job.Delivery) job.Time) []job.Deliv
 	return out
 }
 
+// claimNonces is where the nonces are in a claim's ARGV.
+const claimNonces = numCommonArgs + 5
+
 // The fields of a claim's reply.
 const (
 	claimNext = iota + 2
 	claimLast
 	claimAside
 	claimIDs
-	claimScores
 	claimRecords
-	claimHeads
+	claimExceptions
 	claimSamples
 )
 
@@ -223,28 +224,55 @@ func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimReques
 	}
 	next, _ := c.reply[claimNext].(string)
 	h.set(from, parseHead(next), c.samples(claimSamples))
-	if last, ok := c.reply[claimLast].(string); ok {
-		out.Last = max(out.Last, parseTime(last))
+	if last, ok := c.reply[claimLast].(int64); ok {
+		out.Last = max(out.Last, job.Time(last))
 	}
 	if n, ok := c.reply[claimAside].(int64); ok {
 		out.SetAside += int(n)
 	}
-	ids, scores, recs := c.strings(claimIDs), c.strings(claimScores), c.strings(claimRecords)
-	states, _ := c.reply[claimHeads].(string)
+	return s.claimedJobs(c, r), nil
+}
+
+// claimedJobs reads the deliveries of one shard's reply.
+func (s *Store) claimedJobs(c *call, r *job.ClaimRequest) []job.Delivery {
+	ids, recs := c.strings(claimIDs), c.strings(claimRecords)
+	nonces := c.args[c.argv+claimNonces].([]byte)
+	exceptions, _ := c.reply[claimExceptions].([]any)
 	list := make([]job.Delivery, 0, len(ids))
 	for i, id := range ids {
-		d, err := s.delivery(id, recs[i], states[i*headLen:(i+1)*headLen])
+		j, err := job.DecodeRecord(id, recs[i])
+		s.records.note(len(recs[i]))
+		d := job.Delivery{Job: j, Shard: uint16(c.shard), Attempt: 1, Next: j.Due, Owner: ownerText(r)}
+		d.Nonce = binary.BigEndian.Uint64(nonces[8*i:])
+		if len(exceptions) >= 2 && exceptions[0] == int64(i+1) {
+			text, _ := exceptions[1].(string)
+			exceptions = exceptions[2:]
+			applyException(&d, []byte(text))
+		}
 		if err != nil {
 			s.opts.Logger.Error("redis: job not readable; its lease will end", "shard", c.shard, "error", err)
 			continue
 		}
-		d.Shard, d.Owner = uint16(c.shard), r.Owner[:min(len(r.Owner), maxOwnerLen)]
-		at := parseTime(scores[i])
-		d.Next, d.Deadline = at, max(r.Now, at).Add(d.AckWait)
+		d.Deadline = max(r.Now, d.Next).Add(d.AckWait)
 		list = append(list, d)
 	}
-	return list, nil
+	return list
 }
+
+// applyException sets what the script says of a delivery that is not a first
+// one, or that is returned again.
+func applyException(d *job.Delivery, b []byte) {
+	if len(b) < 16 {
+		return
+	}
+	d.Attempt, d.Base = binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
+	d.Next = job.Time(binary.BigEndian.Uint64(b[8:]))
+	if len(b) >= 24 {
+		d.Nonce = binary.BigEndian.Uint64(b[16:])
+	}
+}
+
+func ownerText(r *job.ClaimRequest) string { return r.Owner[:min(len(r.Owner), maxOwnerLen)] }
 
 // delivery puts a record and a run state together.
 func (s *Store) delivery(id, rec, own string) (job.Delivery, error) {

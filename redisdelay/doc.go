@@ -32,6 +32,7 @@
 //	<p>:{<s>}:job          HASH  id -> record, see job.AppendRecord
 //	<p>:{<s>}:own          HASH  id -> run state
 //	<p>:{<s>}:done:0, :1   HASH  id -> what is remembered of a job that ended
+//	<p>:{<s>}:fin:0, :1    HASH  likewise, for completed jobs with generated ids
 //	<p>:{<s>}:meta         HASH  see below
 //
 // A job that lives has a record and is in exactly one of the sorted sets. Its
@@ -40,8 +41,9 @@
 //
 //	incarnation 8 bytes, attempt 4, nonce 8, base 4, text
 //
-// The nonce is zero while no lease is held. The text is the owner of the lease
-// or, for a dead job, the reason. A settlement is accepted when the first 20
+// The nonce is zero while no lease is held. The text is the owner of the lease,
+// for a pending job the time of its next attempt (8 bytes), for a dead one the
+// reason. A settlement is accepted when the first 20
 // bytes are those of its Ref: no record is read for it.
 //
 // An id is in a done hash only while no job of that id lives:
@@ -50,11 +52,13 @@
 //	time of the end 8, due 8, "1" for a generated id or else "0", target
 //
 // The two take turns: one is written to for a dedup window, and when the turn
-// changes the other one, older than a window by then, is dropped whole.
+// changes the other one, older than a window by then, is dropped whole. The fin
+// hashes serve only to recognise a completion that is sent again; they take
+// turns also when one is full, so they hold the newest.
 //
 // meta holds epoch (random, set when the shard is first used: another one means
 // that the data is not what it was), gen and rot (which done hash is written
-// to, and since when), and per script that writes and bridge <script>:<bridge>,
+// to, and since when), fin (which fin hash), and per script that writes and bridge <script>:<bridge>,
 // the number of the last call, 16 digits, and its result in MessagePack.
 //
 // An id of the form of generated ids is kept in the shard that it names, modulo

@@ -145,7 +145,26 @@ func plan(shards []candidate, until job.Time, limit int) []ask {
 			return asks
 		}
 	}
-	return []ask{{shards[0], min(until, shards[1].next), limit}}
+	return planTies(shards, until, limit)
+}
+
+// planTies is the plan when more is due at the earliest time than may be
+// claimed: of one instant every order is right, so all shards that have it
+// share the limit.
+func planTies(shards []candidate, until job.Time, limit int) []ask {
+	first := shards[0].next
+	ties := shards[:1]
+	for len(ties) < min(len(shards), limit) && shards[len(ties)].next == first {
+		ties = shards[:len(ties)+1]
+	}
+	if len(ties) == 1 {
+		return []ask{{shards[0], min(until, shards[1].next), limit}}
+	}
+	asks := make([]ask, len(ties))
+	for i, c := range ties {
+		asks[i] = ask{c, first, limit / len(ties)}
+	}
+	return asks
 }
 
 // planTimes are the times worth trying, the latest first.

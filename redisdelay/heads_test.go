@@ -72,7 +72,7 @@ func TestPlan(t *testing.T) {
 		{"all fits", []candidate{shard(0, 5, sample{never, 4}), shard(1, 6, sample{never, 6})}, 10, "0:100:4 1:100:6 "},
 		{"up to a sample", []candidate{shard(0, 5, sample{50, 5}, sample{never, 9}), shard(1, 6, sample{40, 5}, sample{never, 8})}, 10, "0:39:5 1:39:5 "},
 		{"the first shard is all before the second", []candidate{shard(0, 5, sample{30, 5}, sample{60, 10}), shard(1, 70, sample{80, 5})}, 10, "0:59:10 "},
-		{"one instant", []candidate{shard(0, 5, sample{5, 5}, sample{never, 20}), shard(1, 5, sample{5, 5}, sample{never, 20})}, 10, "0:5:10 "},
+		{"one instant", []candidate{shard(0, 5, sample{5, 5}, sample{never, 20}), shard(1, 5, sample{5, 5}, sample{never, 20})}, 10, "0:5:5 1:5:5 "},
 		{"fewer wanted than shards", []candidate{shard(0, 5), shard(1, 8), shard(2, 9)}, 2, "0:8:2 "},
 	}
 	for _, c := range cases {

@@ -10,7 +10,7 @@ import (
 
 // The keys that every script gets first, in this order; the wait keys that a
 // call needs follow. The scripts' prologue names them.
-var shardKeyNames = [...]string{"meta", "due", "job", "inf", "own", "waits", "dead", "done:0", "done:1"}
+var shardKeyNames = [...]string{"meta", "due", "job", "inf", "own", "waits", "dead", "done:0", "done:1", "fin:0", "fin:1"}
 
 // Positions in shardKeyNames.
 const (

@@ -118,9 +118,27 @@ func (s *Store) settleCall(sh *settleShard, now job.Time, list []job.Settlement)
 			c.add(st.Reason[:min(len(st.Reason), maxReasonLen)])
 		case job.Retry, job.Release, job.Extend:
 			c.add(int64(st.At))
+		case job.Complete:
+			c.add(appendEnded(nil, now, st))
 		}
 	}
 	return c
+}
+
+// appendEnded appends what a done hash keeps of a job that is complete; nothing
+// when the settlement does not say enough.
+func appendEnded(dst []byte, now job.Time, st *job.Settlement) []byte {
+	if st.Due == 0 || st.Target == "" {
+		return dst
+	}
+	generated := byte('0')
+	if st.Generated {
+		generated = '1'
+	}
+	dst = appendRef(append(dst, 'd'), &st.Ref)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(now))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(st.Due))
+	return append(append(dst, generated), st.Target...)
 }
 
 func settleOp(st *job.Settlement) byte {

@@ -88,9 +88,10 @@ func (t target) measure(all []Result) (m measured) {
 	return m
 }
 
-// value is t's metric in r, if r is of t's scenario and the system.
+// value is t's metric in r, if r is of t's scenario and the system, and valid:
+// a burst is none when enqueuing went on beyond its due instant.
 func (t target) value(r Result, system string) (float64, bool) {
-	if r.System != system || r.Scenario != t.scenario || t.conc != 0 && r.Conc != t.conc {
+	if r.System != system || r.Scenario != t.scenario || t.conc != 0 && r.Conc != t.conc || r.M["slack_s"] < 0 {
 		return 0, false
 	}
 	v, ok := r.M[t.metric]
@@ -128,18 +129,29 @@ func printSpeed(w io.Writer, all []Result) (missed int) {
 	fmt.Fprint(w, "| speed | target | median (best–worst) | runs | noise | |\n|---|---|---|---|---|---|\n")
 	for _, t := range targets {
 		m := t.measure(all)
-		verdict := "pass"
-		switch {
-		case len(m.values) == 0:
-			verdict = "not measured"
-			missed++
-		case !t.met(m):
-			verdict = "FALLS SHORT"
+		if !t.met(m) {
 			missed++
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %d | %s | %s |\n", t.what, t.bound(), m, len(m.values), num(m.noise), verdict)
+		fmt.Fprintf(w, "| %s | %s | %s | %d | %s | %s |\n", t.what, t.bound(), m, len(m.values), num(m.noise), t.verdict(m))
 	}
 	return missed
+}
+
+// noisy is the noise above which a figure should be measured again.
+const noisy = 0.3
+
+func (t target) verdict(m measured) string {
+	v := "pass"
+	switch {
+	case len(m.values) == 0:
+		return "not measured"
+	case !t.met(m):
+		v = "FALLS SHORT"
+	}
+	if m.noise > noisy {
+		v += ", noisy"
+	}
+	return v
 }
 
 func (t target) bound() string {

@@ -6,87 +6,94 @@
 --       instead, else "d", 14 records to read at once, 15 step of the samples,
 --       16 until of the whole claim, of which this is one shard's part.
 -- Result: {0, time, next due left or "", latest due looked at or 0, number set
---       aside, ids, scores, records, heads, samples of what is left}; a head
---       is the run state without its owner, 24 bytes: incarnation 8, attempt
---       4, nonce 8, base 4.
+--       aside, ids, records, exceptions, samples of what is left}. What is not
+--       in the exceptions, a flat list of (index, bytes), is a first attempt
+--       at the record's due time; the bytes are attempt 4, base 4, time 8, and
+--       in a repeated call the nonce, 8.
 -- Cap:  256 leases; it stops after setting 512 aside, or at 1 MiB of records.
 -- Repeat: the ids are saved; those still under this call's lease (by their
 --       nonces) are read again.
 -- Allowed when Redis is out of memory: claiming is what frees it.
 local MAX_ASIDE, MAX_BYTES = 512, 1048576
-local NONE = '\0\0\0\0'
+local FIRST, NONE = '\0\0\0\1', '\0\0\0\0'
+local read = struct.unpack
 
 -- wait_us is the ack wait in a record.
-local function wait_us(rec)
-  local a, b, c, d = byte(rec, 18, 21)
-  return (((a * 256 + b) * 256 + c) * 256 + d) * 1000
-end
+local function wait_us(rec) return read('>I4', rec, 18) * 1000 end
 
 if saved then
   local s = cmsgpack.unpack(saved)
-  local ids, scores, recs, heads = {}, {}, {}, {}
+  local ids, recs, exceptions = {}, {}, {}
   local was = s[4]
   if #was > 0 then
     local all, owns = call('HMGET', JOB, unpack(was)), call('HMGET', OWN, unpack(was))
     local leases = call('ZMSCORE', INF, unpack(was))
     for i = 1, #was do
-      if all[i] and owns[i] and leases[i] and sub(owns[i], 13, 20) == sub(ARGV[12], 8 * i - 7, 8 * i) then
-        local k = #ids + 1
-        ids[k], recs[k], heads[k] = was[i], all[i], sub(owns[i], 1, 24)
-        scores[k] = string.format('%.0f', leases[i] - wait_us(all[i]))
+      local rec, own = all[i], owns[i]
+      if rec and own and leases[i] and sub(own, 13, 20) == sub(ARGV[12], 8 * i - 7, 8 * i) then
+        local k, e = #ids + 1, #exceptions
+        ids[k], recs[k] = was[i], rec
+        exceptions[e + 1] = k
+        exceptions[e + 2] = sub(own, 9, 12) .. sub(own, 21, 24)
+          .. struct.pack('>I8', leases[i] - wait_us(rec)) .. sub(own, 13, 20)
       end
     end
   end
-  return {0, clock, s[1], s[2], s[3], ids, scores, recs, table.concat(heads), {}}
+  return {0, clock, s[1], s[2], s[3], ids, recs, exceptions, {}}
 end
 
 local upto, from, max, now = ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local owner, nonces, chunk = ARGV[11], ARGV[12], tonumber(ARGV[14])
 local source, waits = DUE, nil
 if ARGV[13] == 't' then
-  source = KEYS[10]
-elseif #KEYS > 9 then
+  source = KEYS[FIRST_WAIT]
+elseif #KEYS >= FIRST_WAIT then
   waits = wait_keys()
 end
 
-local ids, scores, recs, heads = {}, {}, {}, {}
+local ids, recs, exceptions = {}, {}, {}
 local owns, leases = {}, {}
 local n, aside, bytes, last = 0, 0, 0, 0
+local tail = NONE .. owner -- no attempts before the budget began
 
--- lease_end is when a lease ends, as text. Jobs of one instant often share it,
--- and turning a number into text is a good part of the work.
-local ends, ends_text = -1, ''
-local function lease_end(start, rec)
-  if start < now then start = now end
-  local at = start + wait_us(rec)
-  if at ~= ends then ends, ends_text = at, string.format('%d', at) end
-  return ends_text
+-- as_text is text() of a time. Jobs of one instant often share it.
+local known, known_text = -1, ''
+local function as_text(at)
+  if at ~= known then known, known_text = at, text(at) end
+  return known_text
 end
 
-local function lease(id, score, rec, own)
+-- lease makes job n + 1 of rec, due at that time; own is its run state if it
+-- was delivered before.
+local function lease(id, at, rec, own)
   n = n + 1
-  local attempt, base = '\0\0\0\1', NONE
+  ids[n], recs[n] = id, rec
+  local nonce = sub(nonces, 8 * n - 7, 8 * n)
+  owns[2 * n - 1] = id
   if own then
-    attempt, base = struct.pack('>I4', struct.unpack('>I4', own, 9) + 1), sub(own, 21, 24)
+    local attempt, base = struct.pack('>I4', read('>I4', own, 9) + 1), sub(own, 21, 24)
+    owns[2 * n] = sub(rec, 2, 9) .. attempt .. nonce .. base .. owner
+    local e = #exceptions
+    exceptions[e + 1], exceptions[e + 2] = n, attempt .. base .. sub(own, 25, 32)
+  else
+    owns[2 * n] = sub(rec, 2, 9) .. FIRST .. nonce .. tail
   end
-  local head = sub(rec, 2, 9) .. attempt .. sub(nonces, 8 * n - 7, 8 * n) .. base
-  ids[n], scores[n], recs[n], heads[n] = id, score, rec, head
-  owns[2 * n - 1], owns[2 * n] = id, head .. owner
-  leases[2 * n - 1], leases[2 * n] = lease_end(tonumber(score), rec), id
+  if at < now then at = now end
+  leases[2 * n - 1], leases[2 * n] = as_text(at + wait_us(rec)), id
   bytes = bytes + #rec
 end
 
 -- set_aside notes a job for its wait key; store_aside writes them all, one
 -- command a key.
 local apart = {}
-local function set_aside(key, score, id)
+local function set_aside(key, at, id)
   local list = apart[key]
   if not list then
     list = {}
     apart[key] = list
   end
   local k = #list
-  list[k + 1], list[k + 2] = score, id
+  list[k + 1], list[k + 2] = as_text(at), id
   aside = aside + 1
 end
 
@@ -101,27 +108,28 @@ local function store_aside()
 end
 
 -- take handles the first jobs of the source and returns how many it saw there.
+-- Their times are in the records and run states: scores are slow to write out.
 local function take(want)
-  local got = call('ZRANGE', source, from, upto, 'BYSCORE', 'LIMIT', 0, want, 'WITHSCORES')
-  local m = #got / 2
+  local names = call('ZRANGE', source, from, upto, 'BYSCORE', 'LIMIT', 0, want)
+  local m, used = #names, 0
   if m == 0 then return 0 end
-  local names, used = {}, 0
-  for i = 1, m do names[i] = got[2 * i - 1] end
   local all, had = call('HMGET', JOB, unpack(names)), call('HMGET', OWN, unpack(names))
   for i = 1, m do
-    local rec, score = all[i], got[2 * i]
+    local rec, own = all[i], had[i]
     -- An entry without a record (there should be none) is dropped.
     if rec then
+      local at = own and read('>I8', own, 25) or read('>I8', rec, 10)
       local key = waits and waits[target_of(rec)]
       if key then
-        set_aside(key, score, names[i])
+        set_aside(key, at, names[i])
       elseif n < max then
-        lease(names[i], score, rec, had[i])
+        lease(names[i], at, rec, own)
       else
         break
       end
+      last = at
     end
-    used, last = i, score
+    used = i
   end
   if from == '-inf' then
     if used > 0 then call('ZREMRANGEBYRANK', source, 0, used - 1) end
@@ -146,4 +154,4 @@ local next = call('ZRANGE', source, 0, 0, 'WITHSCORES')[2] or ''
 if next == '' and source ~= DUE then call('SREM', WAITS, wait_target(source)) end
 save({next, last, aside, ids})
 local left = samples(source, next, ARGV[16], tonumber(ARGV[15]))
-return {0, clock, next, last, aside, ids, scores, recs, table.concat(heads), left}
+return {0, clock, next, last, aside, ids, recs, exceptions, left}

@@ -10,7 +10,7 @@
 -- Cap:  256 ids.
 local call, sub, byte = redis.call, string.sub, string.byte
 local waits = {}
-for i = 10, #KEYS do waits[sub(KEYS[i], #KEYS[1] + 2)] = KEYS[i] end
+for i = 12, #KEYS do waits[sub(KEYS[i], #KEYS[1] + 2)] = KEYS[i] end
 
 local function still_known(entry)
   local since = entry and tonumber(ARGV[1]) - struct.unpack('>I8', entry, 22)
@@ -20,8 +20,10 @@ end
 local function get(id)
   local rec = call('HGET', KEYS[3], id)
   if not rec then
-    local ended = still_known(call('HGET', KEYS[8], id)) or still_known(call('HGET', KEYS[9], id))
-    if ended then return {sub(ended, 1, 1), ended} end
+    for key = 8, 11 do
+      local ended = still_known(call('HGET', KEYS[key], id))
+      if ended then return {sub(ended, 1, 1), ended} end
+    end
     return {'u'}
   end
   local own = call('HGET', KEYS[5], id) or ''

@@ -35,8 +35,8 @@ end
 local function first_token(rec) return string.match(target_of(rec), '^[^.]*') end
 
 local waits = wait_keys()
-local ended0 = call('HMGET', KEYS[8], unpack(ids))
-local ended1 = call('HMGET', KEYS[9], unpack(ids))
+local ended0 = call('HMGET', DONE0, unpack(ids))
+local ended1 = call('HMGET', DONE1, unpack(ids))
 
 -- against_living decides about a job whose id lives: true to store it, or
 -- false and an exception.
@@ -58,8 +58,8 @@ local function against_ended(mode, id, rec, ended)
     and string.match(sub(ended, 39), '^[^.]*') == first_token(rec) then
     return false, 'd', sub(ended, 30, 37)
   end
-  call('HDEL', KEYS[8], id)
-  call('HDEL', KEYS[9], id)
+  call('HDEL', DONE0, id)
+  call('HDEL', DONE1, id)
   return true
 end
 
@@ -70,7 +70,7 @@ for i = 1, n do
   if have[i] then
     store, code, detail = against_living(mode, id, rec, have[i])
   elseif mode ~= 'g' then
-    local ended = still_known(ended0[i]) or still_known(ended1[i])
+    local ended = mode == 'G' and find_ended(id) or still_known(ended0[i]) or still_known(ended1[i])
     if ended then store, code, detail = against_ended(mode, id, rec, ended) end
   end
   if store then

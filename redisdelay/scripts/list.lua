@@ -10,7 +10,7 @@
 --       position is found by binary search, since thousands of ids may share
 --       one score.
 local call, byte, sub = redis.call, string.byte, string.sub
-local set, limit, target = KEYS[10], tonumber(ARGV[3]), ARGV[4]
+local set, limit, target = KEYS[12], tonumber(ARGV[3]), ARGV[4]
 local MAX_SEEN, MAX_BYTES, CHUNK = 1000, 1048576, 100
 
 -- after reports whether a follows b, byte by byte as sorted sets do ("<" would

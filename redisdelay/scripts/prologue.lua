@@ -1,5 +1,6 @@
 -- Common beginning of every script that writes.
--- KEYS: meta due job inf own waits dead done:0 done:1, then wait:<target>...
+-- KEYS: meta due job inf own waits dead done:0 done:1 fin:0 fin:1, then
+--       wait:<target>...
 -- ARGV: 1 epoch, 2 deadline (Redis time, us), 3 "<kind>:<bridge>", 4 call
 --       number (16 digits), 5 latest time known to the caller (us), 6 dedup
 --       window (us); what follows is the script's own.
@@ -9,6 +10,7 @@
 -- Repeats: the last number and its saved result are kept in meta. The same
 --       number again finds it in `saved` and must return it without acting.
 local META, DUE, JOB, INF, OWN, WAITS, DEAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local DONE0, DONE1, FIN, FIRST_WAIT = KEYS[8], KEYS[9], 10, 12
 local call, sub, byte = redis.call, string.sub, string.byte
 local clock
 do
@@ -16,7 +18,7 @@ do
   clock = t[1] * 1000000 + t[2]
 end
 if clock > tonumber(ARGV[2]) then return {1, clock} end
-local meta = call('HMGET', META, 'epoch', ARGV[3], 'gen', 'rot')
+local meta = call('HMGET', META, 'epoch', ARGV[3], 'gen', 'rot', 'fin')
 if meta[1] ~= ARGV[1] then return {2, clock} end
 local saved
 if meta[2] then
@@ -32,8 +34,16 @@ local function save(result)
   call('HSET', META, ARGV[3], ARGV[4] .. cmsgpack.pack(result))
 end
 
--- The ids that ended are kept in two hashes that take turns. gen is the one
--- written to; it is changed, and the older one dropped, once per window.
+-- The ids that ended are kept in pairs of hashes that take turns, chosen ids in
+-- done, generated ones in fin. gen is the done hash written to; it is changed,
+-- and the older one dropped, once per window. fin changes when it is full, and
+-- with the window.
+local fin = tonumber(meta[5]) or 0
+local function turn_fin()
+  fin = 1 - fin
+  call('UNLINK', KEYS[FIN + fin])
+  call('HSET', META, 'fin', fin)
+end
 local gen = tonumber(meta[3]) or 0
 do
   local rot, latest, window = tonumber(meta[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -42,6 +52,7 @@ do
     call('UNLINK', KEYS[8 + gen])
     if rot and latest - rot >= 2 * window then call('UNLINK', KEYS[9 - gen]) end
     call('HSET', META, 'gen', gen, 'rot', ARGV[5])
+    turn_fin()
   end
 end
 
@@ -50,6 +61,10 @@ end
 -- until it is empty: a member of more than 64 bytes does that. No id is as long
 -- as this one, and it is taken out again.
 local LONG, SMALL, FEW = string.rep('-', 256), 128, 16
+
+-- text is a whole number as Redis takes it. Redis writes numbers that scripts
+-- pass with 17 digits of precision, which takes ten times as long.
+local function text(number) return string.format('%d', number) end
 
 -- zadd adds a list of (score, member).
 local function zadd(key, list)
@@ -77,7 +92,7 @@ local function wait_target(key) return sub(key, #META + 2) end
 -- wait_keys maps targets to the wait keys that this call was given.
 local function wait_keys()
   local keys = {}
-  for i = 10, #KEYS do keys[wait_target(KEYS[i])] = KEYS[i] end
+  for i = FIRST_WAIT, #KEYS do keys[wait_target(KEYS[i])] = KEYS[i] end
   return keys
 end
 
@@ -97,7 +112,8 @@ local function still_known(entry)
 end
 
 local function find_ended(id)
-  return still_known(call('HGET', KEYS[8], id)) or still_known(call('HGET', KEYS[9], id))
+  return still_known(call('HGET', DONE0, id)) or still_known(call('HGET', DONE1, id))
+    or still_known(call('HGET', KEYS[FIN], id)) or still_known(call('HGET', KEYS[FIN + 1], id))
 end
 
 -- unindex takes a job that is not running out of the sorted set it is in:

@@ -35,9 +35,10 @@ local function reschedule(mode, id, at, bytes)
   if code ~= 'd' then return code, detail end
   call('HSET', JOB, id, sub(rec, 1, 9) .. bytes .. sub(rec, 18))
   call('ZADD', DUE, at, id)
-  if mode == 'q' then
-    -- The attempts so far become the base of the new budget.
-    call('HSET', OWN, id, sub(own, 1, 8) .. attempt .. NO_NONCE .. attempt)
+  if own then
+    -- When it is requeued, the attempts so far become the base of the new budget.
+    local base = mode == 'q' and attempt or sub(own, 21, 24)
+    call('HSET', OWN, id, sub(own, 1, 8) .. attempt .. NO_NONCE .. base .. bytes)
   end
   return 'd', attempt
 end

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- settle ends, renews or gives back deliveries whose run state begins with the
 -- head given: incarnation 8 bytes, attempt 4, nonce 8.
--- ARGV: 7 now (us), 8 cap of a done hash for chosen ids, 9 for generated ones,
---       10 one operation per settlement: c complete, g complete a generated
---       id, t retry, l release, w set aside, b bury, e extend; 11 the heads;
---       then the ids; then the operations' arguments in order: t l e a time,
---       w a time and the number of its wait key (from 1), b the reason.
+-- ARGV: 7 now (us), 8 cap of a done hash, 9 of a fin hash, 10 one operation per
+--       settlement: c complete, g complete a generated id, t retry, l release,
+--       w set aside, b bury, e extend; 11 the heads; then the ids; then the
+--       operations' arguments in order: c g the entry to remember, "" when the
+--       caller does not know it; t l e a time; w a time and the number of its
+--       wait key (from 1); b the reason.
 -- Result: {0, time, exceptions}, a flat list of (index, code) for what was not
 --       settled: r the same completion came before, s stale, u unknown.
 -- Cap:  256 settlements of different ids per call.
@@ -17,49 +18,43 @@ local ops, heads = ARGV[10], ARGV[11]
 local n = #ops
 local owns = call('HMGET', OWN, unpack(ARGV, 12, 11 + n))
 local arg = 11 + n
-local now = struct.pack('>I8', tonumber(ARGV[7]))
 
 local complete, chosen, generated = {}, {}, {}
 local leave, owners, due, dead, extend, wait = {}, {}, {}, {}, {}, {}
-local idle, failed = {}, {}
+local failed = {}
 
 local function push2(list, a, b)
   local k = #list
   list[k + 1], list[k + 2] = a, b
 end
 
--- give_back makes a job pending again without the lease's attempt.
-local function give_back(id, own)
-  local attempt = struct.unpack('>I4', own, 9) - 1
-  leave[#leave + 1] = id
-  if attempt == 0 then
-    idle[#idle + 1] = id
-  else
-    push2(owners, id, sub(own, 1, 8) .. struct.pack('>I4', attempt) .. NO_NONCE .. sub(own, 21, 24))
-  end
+-- entry is what to remember of a completed job; the record knows it too.
+local function entry(id, own, given)
+  if given ~= '' then return given end
+  return ended_entry('d', sub(own, 1, 20), struct.pack('>I8', tonumber(ARGV[7])), call('HGET', JOB, id))
 end
 
+-- idle ends a lease: the job is pending, due again at that time.
+local function idle(id, own, attempt, at)
+  leave[#leave + 1] = id
+  push2(owners, id, sub(own, 1, 8) .. attempt .. NO_NONCE .. sub(own, 21, 24) .. struct.pack('>I8', tonumber(at)))
+end
+
+-- uncharged is the attempt before the lease's.
+local function uncharged(own) return struct.pack('>I4', struct.unpack('>I4', own, 9) - 1) end
+
 local settle = {
-  [99] = function(id, own) -- c
-    complete[#complete + 1] = id
-    push2(chosen, id, sub(own, 1, 20))
-  end,
-  [103] = function(id, own) -- g
-    complete[#complete + 1] = id
-    push2(generated, id, sub(own, 1, 20))
-  end,
   [116] = function(id, own, at) -- t
-    leave[#leave + 1] = id
-    push2(owners, id, sub(own, 1, 12) .. NO_NONCE .. sub(own, 21, 24))
+    idle(id, own, sub(own, 9, 12), at)
     push2(due, at, id)
   end,
   [108] = function(id, own, at) -- l
-    give_back(id, own)
+    idle(id, own, uncharged(own), at)
     push2(due, at, id)
   end,
   [119] = function(id, own, at, number) -- w
-    local key = KEYS[9 + number]
-    give_back(id, own)
+    local key = KEYS[FIRST_WAIT - 1 + number]
+    idle(id, own, uncharged(own), at)
     wait[key] = wait[key] or {}
     push2(wait[key], at, id)
   end,
@@ -70,39 +65,42 @@ local settle = {
   end,
   [101] = function(id, _, at) push2(extend, at, id) end, -- e
 }
-local arguments = {[99] = 0, [103] = 0, [119] = 2}
 
+local from, ended, ends = 1, 0, 0
 for i = 1, n do
-  local op, own = byte(ops, i), owns[i]
-  if own and sub(own, 1, 20) == sub(heads, 20 * i - 19, 20 * i) then
-    settle[op](ARGV[11 + i], own, ARGV[arg + 1], ARGV[arg + 2])
-  else
+  local op, own, id = byte(ops, i), owns[i], ARGV[11 + i]
+  local to = from + 19
+  if not own or sub(own, 1, 20) ~= sub(heads, from, to) then
     failed[#failed + 1] = i
+  elseif op == 103 then
+    ended = ended + 1
+    complete[ended] = id
+    generated[ends + 1], generated[ends + 2] = id, entry(id, own, ARGV[arg + 1])
+    ends = ends + 2
+  elseif op == 99 then
+    ended = ended + 1
+    complete[ended] = id
+    push2(chosen, id, entry(id, own, ARGV[arg + 1]))
+  else
+    settle[op](id, own, ARGV[arg + 1], ARGV[arg + 2])
   end
-  arg = arg + (arguments[op] or 1)
+  from = to + 1
+  if op == 119 then arg = arg + 2 else arg = arg + 1 end
 end
 
--- remember keeps completed ids, given with their heads, as far as the cap
--- allows.
-local function remember(list, cap)
-  local n = math.min(#list / 2, cap - call('HLEN', KEYS[8 + gen]))
-  if n < 1 then return end
-  local ids, entries = {}, {}
-  for i = 1, n do ids[i] = list[2 * i - 1] end
-  local recs = call('HMGET', JOB, unpack(ids))
-  for i = 1, n do push2(entries, ids[i], ended_entry('d', list[2 * i], now, recs[i])) end
-  hset(KEYS[8 + gen], entries)
+if #chosen > 0 and #chosen / 2 + call('HLEN', KEYS[8 + gen]) <= tonumber(ARGV[8]) then
+  hset(KEYS[8 + gen], chosen)
 end
-
+if #generated > 0 then
+  if call('HLEN', KEYS[FIN + fin]) >= tonumber(ARGV[9]) then turn_fin() end
+  hset(KEYS[FIN + fin], generated)
+end
 if #complete > 0 then
-  remember(chosen, tonumber(ARGV[8]))
-  remember(generated, tonumber(ARGV[9]))
   call('HDEL', JOB, unpack(complete))
   call('HDEL', OWN, unpack(complete))
   call('ZREM', INF, unpack(complete))
 end
 if #leave > 0 then call('ZREM', INF, unpack(leave)) end
-if #idle > 0 then call('HDEL', OWN, unpack(idle)) end
 if #owners > 0 then hset(OWN, owners) end
 if #due > 0 then zadd(DUE, due) end
 if #dead > 0 then zadd(DEAD, dead) end
