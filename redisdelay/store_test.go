@@ -283,3 +283,52 @@ func TestPrune(t *testing.T) {
 		t.Errorf("%d dead jobs left, %v, want %d", len(page.Jobs), err, young)
 	}
 }
+
+// TestNewestCompletionsAreRecognised completes many jobs with generated ids,
+// more than are remembered, in batches with and without what the caller knows.
+func TestNewestCompletionsAreRecognised(t *testing.T) {
+	server := testredis.Start(t)
+	const limit, batches, size = 40, 10, 20
+	s := open(t, server.URL(), func(o *Options) { o.Shards, o.DoneGeneratedCap = 1, limit })
+	l := &life{t: t, s: s, t0: job.At(time.Now())}
+	var all []job.Settlement
+	for i := range batches {
+		jobs := make([]job.Job, size)
+		for k := range jobs {
+			jobs[k] = l.job("", "orders.new", 0)
+		}
+		l.put(jobs...)
+		var batch []job.Settlement
+		for _, d := range l.claim(0, "") {
+			st := job.Settlement{Ref: d.Ref()}
+			if i%2 == 0 {
+				st.Target, st.Due = d.Target, d.Due
+			}
+			batch = append(batch, st)
+		}
+		l.settle(batch...)
+		all = append(all, batch...)
+	}
+	results, err := s.Settle(context.Background(), l.t0, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := 0
+	for i, r := range results {
+		if i >= len(all)-limit && r != job.Repeated {
+			t.Errorf("completion %d of %d sent again: %v, want %v", i, len(all), r, job.Repeated)
+		}
+		if r == job.Repeated {
+			known++
+		}
+	}
+	if known > 2*limit {
+		t.Errorf("%d completions are remembered, want at most %d", known, 2*limit)
+	}
+	for _, st := range all[len(all)-2*size:] {
+		infos, err := s.Get(context.Background(), []string{st.ID})
+		if err != nil || infos[0].State != job.Done || infos[0].Target != "orders.new" || infos[0].Due != l.t0 {
+			t.Fatalf("a completed job is %+v, %v", infos[0], err)
+		}
+	}
+}
