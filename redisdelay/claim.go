@@ -50,6 +50,9 @@ func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, err
 		return job.Claimed{}, err
 	}
 	asks := plan(shards, r.Until, r.Max)
+	if r.From > 0 {
+		asks = planPast(shards, r.Until, r.Max)
+	}
 	calls := make([]*call, len(asks))
 	for i, a := range asks {
 		calls[i] = s.claimCall(a, &r)

@@ -167,6 +167,17 @@ func planTies(shards []candidate, until job.Time, limit int) []ask {
 	return asks
 }
 
+// planPast is the plan of a claim that begins past a backlog: heads and samples
+// tell of the backlog alone, so every shard is asked for an equal share.
+func planPast(shards []candidate, until job.Time, limit int) []ask {
+	shards = shards[:min(len(shards), max(limit, 0))]
+	asks := make([]ask, len(shards))
+	for i, c := range shards {
+		asks[i] = ask{c, until, limit / len(shards)}
+	}
+	return asks
+}
+
 // planTimes are the times worth trying, the latest first.
 func planTimes(shards []candidate, until job.Time) []job.Time {
 	times := []job.Time{until}
