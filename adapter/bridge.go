@@ -153,20 +153,20 @@ func (b *Bridge) Run(ctx context.Context) error {
 	b.confirm(b.barrier.take())
 	b.settler.add(b.disp.giveBackUnsent()...)
 	b.drainAcks(drained.C)
-	b.readAcks()
-	_ = acks.Unsubscribe() // fails only when the connection is closed
+	b.endAcks(acks)
 	close(stopSettle)
 	settling.Wait()
 	b.peers.close()
 	return nil
 }
 
-// readAcks waits until the acknowledgements that have arrived are with the
-// settler: an ended subscription drops what its callback has not seen.
-func (b *Bridge) readAcks() {
+// endAcks ends the subscription to acknowledgements and waits until all that
+// the server sent before it knew are with the settler: later ones get the
+// server's "no responders", and none is lost in between.
+func (b *Bridge) endAcks(acks *nats.Subscription) {
 	read := make(chan struct{})
-	if b.out.Barrier(func() { close(read) }) != nil {
-		return // the connection is closed
+	if acks.Drain() != nil || b.out.FlushTimeout(b.cfg.StoreTimeout) != nil || b.out.Barrier(func() { close(read) }) != nil {
+		return // the connection is lost, and the subscription with it
 	}
 	select {
 	case <-read:
@@ -198,7 +198,7 @@ func (d *dispatcher) giveBackUnsent() (out []settlement) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.flights {
-		if f.sent {
+		if f.sent || f.gone {
 			continue
 		}
 		d.drop(f)

@@ -56,8 +56,14 @@ func (b *Bridge) claimLoop(ctx context.Context) {
 	}
 }
 
+// unbroken bounds a call of the store that a stop must not break off: nobody
+// would know what it has leased.
+func (b *Bridge) unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StoreTimeout)
+}
+
 func (b *Bridge) learnWaiting(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	ctx, cancel := b.unbroken(ctx)
 	defer cancel()
 	targets, err := b.store.Waiting(ctx)
 	if err != nil {
@@ -128,7 +134,7 @@ func (b *Bridge) claimFront(ctx context.Context, r job.ClaimRequest, last job.Ti
 
 // claim runs one claim and takes its deliveries in.
 func (b *Bridge) claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	ctx, cancel := b.unbroken(ctx)
 	defer cancel()
 	c, err := b.store.Claim(ctx, r)
 	if err != nil {
@@ -169,7 +175,7 @@ func (b *Bridge) buryUnfit(ctx context.Context, ds []job.Delivery) []job.Deliver
 		live = append(live, ds[i])
 	}
 	if len(dead) > 0 {
-		b.settleNow(ctx, dead)
+		b.settleOrPass(ctx, dead)
 	}
 	return live
 }
@@ -187,7 +193,7 @@ func (b *Bridge) unfit(d *job.Delivery, now job.Time) string {
 // setAside gives jobs that their target cannot take now back to the store,
 // apart from the scheduled ones.
 func (b *Bridge) setAside(ctx context.Context, fs []*flight) {
-	b.settleNow(ctx, asideSettlements(fs))
+	b.settleOrPass(ctx, asideSettlements(fs))
 }
 
 func asideSettlements(fs []*flight) []settlement {

@@ -32,7 +32,7 @@ type dispatcher struct {
 
 	mu      sync.Mutex
 	heap    dueHeap
-	flights map[string]*flight // by job id: every lease this bridge holds
+	flights map[string]*flight // by job id: every lease this bridge holds, and those being settled
 	lanes   map[string]*lane   // by target
 	shared  []sharedWindow
 	claimed int      // jobs in heap and in all lanes' ready
@@ -121,7 +121,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 		f.Delivery = ds[i]
 		f.lane = d.lane(f.Target)
 		f.lane.lastUsed = now
-		if old := d.flights[f.ID]; old != nil {
+		if old := d.flights[f.ID]; old != nil && !old.gone {
 			d.lost(old)
 		}
 		d.flights[f.ID] = f
@@ -169,13 +169,10 @@ func (d *dispatcher) lost(f *flight) {
 	}
 }
 
-// drop forgets a lease that this bridge no longer answers for. d.mu is held.
-func (d *dispatcher) drop(f *flight) {
-	f.gone = true
-	if d.flights[f.ID] == f {
-		delete(d.flights, f.ID)
-	}
-}
+// drop ends a lease that this bridge no longer answers for. It stays in
+// d.flights until the settlement that follows is durable: the store may find
+// the lease run out meanwhile. d.mu is held.
+func (d *dispatcher) drop(f *flight) { f.gone = true }
 
 // collect moves what is due at now to its lane and returns, appended to
 // batch, up to cap(batch) jobs that their windows let through, counted as
@@ -369,12 +366,15 @@ func (d *dispatcher) unblock(l *lane) {
 	l.blockedAt = -1
 }
 
-// setAsideDone notes which settlements have set jobs aside in the store, so
-// that they can be claimed from there.
-func (d *dispatcher) setAsideDone(s []settlement) {
+// settled forgets deliveries that have ended in the store, and notes which
+// settlements have set jobs aside there, so that they can be claimed.
+func (d *dispatcher) settled(s []settlement) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range s {
+		if f := d.flights[s[i].ID]; f != nil && f.gone && f.Ref() == s[i].Ref && s[i].Outcome != job.Extend {
+			delete(d.flights, f.ID)
+		}
 		l := s[i].lane
 		if l == nil {
 			continue

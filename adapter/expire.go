@@ -37,7 +37,7 @@ func (b *Bridge) expireLoop(ctx context.Context) {
 // look again.
 func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 	now := b.now()
-	call, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	call, cancel := b.unbroken(ctx)
 	ds, next, err := b.store.Expired(call, now, expireBatch)
 	cancel()
 	poll := now.Add(expirePoll)
@@ -45,7 +45,13 @@ func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 		b.storeFailed("expired", err)
 		return poll
 	}
-	b.settleNow(ctx, b.expire(ds, now))
+	ended := b.expire(ds, now)
+	b.settleOrPass(ctx, ended)
+	for i := range ended {
+		if at := ended[i].At; ended[i].Outcome == job.Extend && (next == 0 || at < next) {
+			next = at
+		}
+	}
 	if next == 0 || next > poll {
 		return poll
 	}
@@ -91,6 +97,8 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 	switch {
 	case f == nil || f.Ref() != e.Ref():
 		return nil, leaseOver, 0
+	case f.gone:
+		return f, leaseHeld, now.Add(expirePoll) // it is being settled
 	case !f.sent:
 		return f, leaseHeld, now.Add(f.AckWait)
 	case f.leaseEnd() > now:

@@ -297,7 +297,7 @@ func withoutAck(fs []*flight) (out []*flight) {
 // published completes jobs that nobody acknowledges.
 func (b *Bridge) published(fs []*flight) {
 	for _, f := range b.disp.finish(fs) {
-		b.settler.add(settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Complete}, target: f.Target})
+		b.settler.add(settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Complete, Target: f.Target, Due: f.Due}, target: f.Target})
 	}
 }
 

@@ -80,6 +80,8 @@ func (p *peers) listen() {
 		return p.b.out.Subscribe(subjects.Started(prefix), p.letGo)
 	})
 	_ = p.b.out.Publish(subjects.Started(prefix), []byte(id)) // lost only with the connection, and then peers overlap, which is harmless
+	// Whoever sees this bridge ready can rely on its presence and its help.
+	_ = p.b.out.FlushTimeout(p.b.cfg.StoreTimeout)
 }
 
 func (p *peers) subscribe(sub func() (*nats.Subscription, error)) {

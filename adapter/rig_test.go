@@ -312,6 +312,11 @@ func (r *rig) state(id string) job.Info {
 func (r *rig) becomes(id string, state job.State) job.Info {
 	r.t.Helper()
 	var info job.Info
+	defer func() {
+		if info.State != state {
+			r.t.Logf("it is %s at attempt %d, next %v", info.State, info.Attempt, info.Next.Time())
+		}
+	}()
 	eventually(r.t, "job "+id+" is "+string(state), func() bool {
 		info = r.state(id)
 		return info.State == state

@@ -132,10 +132,11 @@ func worthACall(batch []settlement) bool {
 }
 
 // settleNow settles s in the store, repeating the call until it has succeeded
-// or ctx is done, then answers who asked. An empty s is no call.
-func (b *Bridge) settleNow(ctx context.Context, s []settlement) {
+// or ctx is done, then answers who asked. It reports whether it has succeeded.
+// An empty s is no call.
+func (b *Bridge) settleNow(ctx context.Context, s []settlement) bool {
 	if len(s) == 0 {
-		return
+		return true
 	}
 	in := make([]job.Settlement, len(s))
 	for i := range s {
@@ -146,15 +147,23 @@ func (b *Bridge) settleNow(ctx context.Context, s []settlement) {
 		res, err := b.settleOnce(ctx, in)
 		if err == nil {
 			b.settled(s, res, repeated)
-			return
+			return true
 		}
 		repeated = true
 		b.storeFailed("settle", err)
 		select {
 		case <-ctx.Done():
-			return // the leases run out and the jobs are delivered again
+			return false // unless it is made up for, the leases run out and the jobs are delivered again
 		case <-time.After(pause):
 		}
+	}
+}
+
+// settleOrPass is settleNow for loops that end before the settle loop does: it
+// gets what a stop interrupts.
+func (b *Bridge) settleOrPass(ctx context.Context, s []settlement) {
+	if !b.settleNow(ctx, s) {
+		b.settler.add(s...)
 	}
 }
 
@@ -167,7 +176,7 @@ func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.Sett
 // settled does what follows durable settlements. After a repeated call, what
 // completed before may have been completed by the call whose answer was lost.
 func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) {
-	b.disp.setAsideDone(s)
+	b.disp.settled(s)
 	var buf []byte
 	for i := range s {
 		e, r := &s[i], res[i]
@@ -288,7 +297,7 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 	for i := range parsed {
 		p := &parsed[i]
 		f := d.flights[p.ref.ID]
-		if f == nil || !f.sent || f.Ref() != p.ref || (p.verb == verbPubAck && f.Ack != job.AckStream) {
+		if f == nil || f.gone || !f.sent || f.Ref() != p.ref || (p.verb == verbPubAck && f.Ack != job.AckStream) {
 			continue
 		}
 		p.policy = &f.Delivery
@@ -362,8 +371,11 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 	switch verb {
 	case verbDone:
 		s.Outcome = job.Complete
-		if p.policy != nil && p.result != nil {
-			s.replyTo, s.result = p.policy.ReplyTo, p.result
+		if p.policy != nil {
+			s.Target, s.Due = p.policy.Target, p.policy.Due
+			if p.result != nil {
+				s.replyTo, s.result = p.policy.ReplyTo, p.result
+			}
 		}
 	case verbProgress:
 		s.Outcome, s.At = job.Extend, now.Add(b.cfg.AckWait)

@@ -39,7 +39,7 @@ func (r *rig) stopping() (wait func()) {
 	}
 }
 
-func longDrain(c *adapter.Config) { c.Drain = time.Minute }
+func longDrain(c *adapter.Config) { c.Drain = patient / 2 }
 
 func TestStopWithNothingToDo(t *testing.T) {
 	r := newRig(t, withConfig(longDrain))
@@ -100,7 +100,7 @@ func TestStopEndsWithItsDrainTime(t *testing.T) {
 
 // TestStopGivesBackWhatWasClaimed stops between claim and due time.
 func TestStopGivesBackWhatWasClaimed(t *testing.T) {
-	r := newRig(t, withConfig(func(c *adapter.Config) { c.ClaimAhead, c.Drain = time.Second, time.Minute }))
+	r := newRig(t, withConfig(func(c *adapter.Config) { c.ClaimAhead, c.Drain = time.Second, patient/2 }))
 	work := r.worker("t.x")
 	at := time.Now().Add(1200 * time.Millisecond).UnixMilli()
 	ids := r.scheduleAll(500, func(int) string { return fmt.Sprintf("delay.at.%d.t.x", at) }, always("p"))
@@ -239,7 +239,7 @@ func TestTwoBridgesOfOneID(t *testing.T) {
 	r.schedule("delay.in.1h.t.x", "p")
 }
 
-func second(c *adapter.Config) { c.ID, c.Drain = "b2", time.Minute }
+func second(c *adapter.Config) { c.ID, c.Drain = "b2", patient/2 }
 
 // TestPeerTakesOver stops one of two bridges while workers hold its deliveries.
 func TestPeerTakesOver(t *testing.T) {

@@ -48,8 +48,6 @@ func backlogOfAbsentTarget(t *testing.T, kind storeKind) {
 	alone := s.lateness(busy, burst.Add(-phase), burst.Add(-phase/10))
 	together := s.lateness(busy, burst, burst.Add(phase))
 	parked := s.lateness(busy, burst.Add(phase), burst.Add(2*phase))
-	s.buckets(busy, burst.Add(-phase), burst.Add(2*phase))
-	s.slowlog()
 	t.Logf("lateness alone %v; while the backlog becomes due %v; while it is parked %v", alone, together, parked)
 	for name, l := range map[string]lateness{"becomes due": together, "is parked": parked} {
 		if l.p50 > alone.p50+5*time.Millisecond || l.p90 > alone.p90+50*time.Millisecond {

@@ -2,7 +2,9 @@ package integration
 
 import (
 	"bufio"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended and all it logged was read
+	warned []string      // lines that it logged above info; to be read once it has exited
 }
 
 // child starts the released program on the system's servers and returns when
@@ -22,6 +25,8 @@ func (s *system) child(id string, flags ...string) *child {
 	s.t.Helper()
 	args := append([]string{"serve", "--nats-url", s.nats.URL(), "--redis-url", s.url, "--id", id, "--http-addr", "off"}, flags...)
 	c := &child{t: s.t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	// The environment configures a bridge, too, and knows no DELAYBRIDGE_SOAK.
+	c.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DELAYBRIDGE_") })
 	// It must not outlive a test process that is killed.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	logged, err := c.cmd.StderrPipe()
@@ -36,6 +41,9 @@ func (s *system) child(id string, flags ...string) *child {
 		defer close(c.exited)
 		for lines, open := bufio.NewScanner(logged), true; lines.Scan(); {
 			s.t.Logf("%s: %s", id, lines.Text())
+			if !strings.Contains(lines.Text(), "level=INFO") {
+				c.warned = append(c.warned, lines.Text())
+			}
 			if open && strings.Contains(lines.Text(), "msg=ready") {
 				close(ready)
 				open = false
@@ -60,8 +68,8 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// terminate asks the process to stop and returns how long it took; it must
-// succeed.
+// terminate asks the process to stop and returns how long it took. That must
+// succeed, and be nothing to warn of.
 func (c *child) terminate() time.Duration {
 	c.t.Helper()
 	start := time.Now()
@@ -75,6 +83,9 @@ func (c *child) terminate() time.Duration {
 	}
 	if !c.cmd.ProcessState.Success() {
 		c.t.Errorf("bridge ended with %v after SIGTERM", c.cmd.ProcessState)
+	}
+	if len(c.warned) > 0 {
+		c.t.Errorf("bridge warned: %q", c.warned)
 	}
 	return time.Since(start)
 }

@@ -61,10 +61,10 @@ type system struct {
 	nats               *testnats.Server
 	memory             *memdelay.Store
 	redis              *testredis.Server
-	url                string      // of Redis, as bridges see it
-	asBridge, asClient nats.Option // who they are to NATS; nil: anybody
-	opened             atomic.Int32
-	look               job.Store // the test's own view of the store
+	url                string                    // of Redis, as bridges see it
+	asBridge, asClient nats.Option               // who they are to NATS; nil: anybody
+	look               job.Store                 // the test's own view of the store
+	wrap               func(job.Store) job.Store // puts a fault between a bridge and its store; nil: none
 
 	silence time.Duration // after which a producer gives up waiting
 	killed  atomic.Bool   // a bridge was killed, so that messages get lost
@@ -74,7 +74,7 @@ func newSystem(t *testing.T, kind storeKind, opts ...testnats.Option) *system {
 	t.Helper()
 	s := &system{Checker: NewChecker(), t: t, kind: kind, silence: patient, nats: testnats.Start(t, opts...)}
 	if kind == redisStore {
-		s.redis = testredis.Start(t, "--slowlog-log-slower-than", "1500", "--slowlog-max-len", "300")
+		s.redis = testredis.Start(t)
 		s.url = s.redis.URL()
 	} else {
 		s.memory = memdelay.New(memdelay.Options{MaxJobs: 2_000_000})
@@ -121,6 +121,9 @@ type bridge struct {
 func (s *system) bridge(id string, change ...func(*adapter.Config)) *bridge {
 	s.t.Helper()
 	store, now := s.open(id)
+	if s.wrap != nil {
+		store = s.wrap(store)
+	}
 	cfg := adapter.Config{ID: id, Now: now, Logger: s.logger(id)}
 	for _, c := range change {
 		c(&cfg)
@@ -203,7 +206,7 @@ func (s *system) eventually(what string, cond func(ctx context.Context) (bool, e
 	for {
 		ok, err := cond(ctx)
 		switch {
-		case err != nil:
+		case err != nil && ctx.Err() == nil:
 			s.t.Fatalf("%s: %v", what, err)
 		case ok:
 			return
@@ -222,12 +225,24 @@ func (s *system) awaitEmpty() {
 	s.t.Helper()
 	s.eventually("no job pending or running", func(ctx context.Context) (bool, error) {
 		for _, state := range []job.State{job.Pending, job.Running} {
-			if page, err := s.look.List(ctx, job.Query{State: state, Limit: 1}); err != nil || len(page.Jobs) > 0 {
+			if found, err := s.holds(ctx, job.Query{State: state, Limit: 1}); err != nil || found {
 				return false, err
 			}
 		}
 		return true, nil
 	})
+}
+
+// holds reports whether the store has a job for q. A page may be empty without
+// being the last.
+func (s *system) holds(ctx context.Context, q job.Query) (bool, error) {
+	for {
+		page, err := s.look.List(ctx, q)
+		if err != nil || len(page.Jobs) > 0 || page.Cursor == "" {
+			return len(page.Jobs) > 0, err
+		}
+		q.Cursor = page.Cursor
+	}
 }
 
 // verify waits until nothing can be delivered any more, stops the bridges so
@@ -289,6 +304,12 @@ func (s *system) worker(target string, handle func(m *nats.Msg, d Delivery)) *na
 
 // done completes a delivery, not waiting for the answer.
 func done(m *nats.Msg, _ Delivery) { _ = m.Respond(nil) } // a connection that is gone shows elsewhere
+
+// doneLater completes a delivery after some work, beside which others are
+// handled.
+func doneLater(m *nats.Msg, d Delivery) {
+	time.AfterFunc(20*time.Millisecond, func() { done(m, d) })
+}
 
 // in returns the message of a job that is due after d.
 func (s *system) in(d time.Duration, target string) *nats.Msg {

@@ -2,7 +2,6 @@ package redisdelay
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"strconv"
 	"sync/atomic"
@@ -12,9 +11,8 @@ import (
 )
 
 const (
-	maxBlocked  = 64  // wait keys of one call
-	headLen     = 24  // of a run state: incarnation, attempt, nonce, base
-	maxOwnerLen = 128 // so that a run state stays small
+	maxBlocked  = 64 // wait keys of one call
+	maxOwnerLen = 128
 )
 
 // recordSize is about the largest size of the records read of late: it bounds
@@ -154,10 +152,8 @@ func (s *Store) claimCall(a ask, r *job.ClaimRequest) *call {
 			keys = append(keys, waitKey(s.opts.Prefix, shard, t))
 		}
 	}
-	nonces := make([]byte, 8*limit)
-	rand.Read(nonces)
 	c := s.newNumbered(claimKind, shard, 10, keys...)
-	c.add(int64(a.until), from, limit, int64(r.Now), ownerText(r), nonces, source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
+	c.add(int64(a.until), from, limit, int64(r.Now), ownerText(r), newTags(limit, ownerText(r)), source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
 	return c
 }
 
@@ -206,8 +202,8 @@ func merge(lists [][]job.Delivery, key func(*job.Delivery) job.Time) []job.Deliv
 	return out
 }
 
-// claimNonces is where the nonces are in a claim's ARGV.
-const claimNonces = numCommonArgs + 5
+// claimTags is where the tags are in a claim's ARGV.
+const claimTags = numCommonArgs + 5
 
 // The fields of a claim's reply.
 const (
@@ -239,19 +235,20 @@ func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimReques
 // claimedJobs reads the deliveries of one shard's reply.
 func (s *Store) claimedJobs(c *call, r *job.ClaimRequest) []job.Delivery {
 	ids, recs := c.strings(claimIDs), c.strings(claimRecords)
-	nonces := c.args[c.argv+claimNonces].([]byte)
+	tags := c.args[c.argv+claimTags].([]byte)
 	exceptions, _ := c.reply[claimExceptions].([]any)
 	list := make([]job.Delivery, 0, len(ids))
 	for i, id := range ids {
 		j, err := job.DecodeRecord(id, recs[i])
 		s.records.note(len(recs[i]))
 		d := job.Delivery{Job: j, Shard: uint16(c.shard), Attempt: 1, Next: j.Due, Owner: ownerText(r)}
-		d.Nonce = binary.BigEndian.Uint64(nonces[8*i:])
+		tag := tags[tagLen*i : tagLen*(i+1)]
 		if len(exceptions) >= 2 && exceptions[0] == int64(i+1) {
 			text, _ := exceptions[1].(string)
 			exceptions = exceptions[2:]
-			applyException(&d, []byte(text))
+			tag = applyException(&d, []byte(text), tag)
 		}
+		d.Nonce = nonceOf(tag, d.Incarnation, d.Attempt)
 		if err != nil {
 			s.opts.Logger.Error("redis: job not readable; its lease will end", "shard", c.shard, "error", err)
 			continue
@@ -263,50 +260,20 @@ func (s *Store) claimedJobs(c *call, r *job.ClaimRequest) []job.Delivery {
 }
 
 // applyException sets what the script says of a delivery that is not a first
-// one, or that is returned again.
-func applyException(d *job.Delivery, b []byte) {
-	if len(b) < 16 {
-		return
+// one, or that is returned again, and returns its tag.
+func applyException(d *job.Delivery, b, tag []byte) []byte {
+	if len(b) < triesLen {
+		return tag
 	}
 	d.Attempt, d.Base = binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
 	d.Next = job.Time(binary.BigEndian.Uint64(b[8:]))
-	if len(b) >= 24 {
-		d.Nonce = binary.BigEndian.Uint64(b[16:])
+	if len(b) == triesLen+tagLen {
+		return b[triesLen:]
 	}
+	return tag
 }
 
 func ownerText(r *job.ClaimRequest) string { return r.Owner[:min(len(r.Owner), maxOwnerLen)] }
-
-// delivery puts a record and a run state together.
-func (s *Store) delivery(id, rec, own string) (job.Delivery, error) {
-	j, err := job.DecodeRecord(id, rec)
-	if err != nil {
-		return job.Delivery{}, err
-	}
-	s.records.note(len(rec))
-	st := parseState(own)
-	return job.Delivery{Job: j, Attempt: st.attempt, Base: st.base, Nonce: st.nonce, Owner: st.text}, nil
-}
-
-// state is a run state.
-type state struct {
-	attempt, base uint32
-	nonce         uint64
-	text          string // owner, or why the job is dead
-}
-
-func parseState(own string) state {
-	if len(own) < headLen {
-		return state{}
-	}
-	b := []byte(own[8:headLen])
-	return state{
-		attempt: binary.BigEndian.Uint32(b),
-		nonce:   binary.BigEndian.Uint64(b[4:]),
-		base:    binary.BigEndian.Uint32(b[12:]),
-		text:    own[headLen:],
-	}
-}
 
 // parseTime reads a score.
 func parseTime(score string) job.Time {

@@ -267,30 +267,32 @@ func jobInfo(id string, shard int, f []string) (job.Info, error) {
 	if err != nil {
 		return info, err
 	}
-	st := parseState(f[3])
+	t := parseTries(f[3])
 	info.Job, info.Next = j, parseTime(f[1])
-	info.Attempt, info.Base, info.Nonce = st.attempt, st.base, st.nonce
+	info.Attempt, info.Base = t.attempts, t.base
 	switch info.State {
 	case job.Running:
-		info.Owner = st.text
+		info.Attempt++
+		info.Nonce, info.Owner = nonceOf([]byte(f[4]), j.Incarnation, info.Attempt), f[5]
 	case job.Dead:
-		info.Reason = st.text
+		info.Reason = t.text
 	}
 	return info, nil
 }
 
-// endedInfo reads an entry of a done hash, without its kind.
+// endedInfo reads an entry of a done hash, without its kind; see appendEnded.
 func endedInfo(info *job.Info, entry string) {
-	if len(entry) < refLen+17 {
+	const fixed = tagLen + 8 + 4 + 8 + 8 + 1
+	if len(entry) < fixed {
 		return
 	}
-	b := []byte(entry)
+	b := []byte(entry)[tagLen:]
 	info.Incarnation = binary.BigEndian.Uint64(b)
 	info.Attempt = binary.BigEndian.Uint32(b[8:])
-	info.Next = job.Time(binary.BigEndian.Uint64(b[refLen:]))
-	info.Due = job.Time(binary.BigEndian.Uint64(b[refLen+8:]))
-	info.Generated = b[refLen+16] == '1'
-	info.Target = entry[refLen+17:]
+	info.Next = job.Time(binary.BigEndian.Uint64(b[12:]))
+	info.Due = job.Time(binary.BigEndian.Uint64(b[20:]))
+	info.Generated = b[28] == '1'
+	info.Target = entry[fixed:]
 }
 
 func replyStrings(v any) []string {

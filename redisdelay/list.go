@@ -130,7 +130,11 @@ func (s *Store) listCall(shard int, key string, from position, limit int, target
 	if from.set {
 		score = strconv.FormatInt(int64(from.at), 10)
 	}
-	c.add(score, from.id, limit, target)
+	idEnd := -1
+	if key == s.keys[shard][infKey] {
+		idEnd -= tagLen
+	}
+	c.add(score, from.id, limit, target, idEnd)
 	return c
 }
 
@@ -176,6 +180,9 @@ func (s *Store) page(ctx context.Context, q job.Query, entries []entry, end *pos
 	ids := make([]string, len(entries))
 	for i := range entries {
 		ids[i] = entries[i].id
+		if q.State == job.Running {
+			ids[i] = leaseID(ids[i])
+		}
 	}
 	infos, err := s.Get(ctx, ids)
 	if err != nil {

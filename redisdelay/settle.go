@@ -3,13 +3,13 @@ package redisdelay
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/delaybridge/delaybridge/job"
 )
 
 const (
-	refLen       = 20 // of a run state, what a Ref must match: incarnation, attempt, nonce
 	maxReasonLen = 255
 	maxWaitKeys  = 64 // of one call
 )
@@ -21,6 +21,11 @@ func (s *Store) Settle(ctx context.Context, now job.Time, list []job.Settlement)
 	}
 	defer s.unlock(settleKind)
 	s.seen(now)
+	for i := range list {
+		if int(list[i].Outcome) >= len(settleOps) {
+			return nil, fmt.Errorf("redisdelay: settlement of %q: outcome %d is not known", list[i].ID, list[i].Outcome)
+		}
+	}
 	results := make([]job.SettleResult, len(list))
 	todo := make([]int, len(list))
 	for i := range todo {
@@ -47,10 +52,12 @@ func (s *Store) Settle(ctx context.Context, now job.Time, list []job.Settlement)
 	return results, nil
 }
 
-// settleShard is what a round sends to one shard.
+// settleShard is what a round sends to one shard: first the completions of
+// which the caller knows enough, which are one command for all, then the others.
 type settleShard struct {
 	shard   int
-	index   []int
+	known   []int
+	others  []int
 	ids     map[string]struct{}
 	targets []string // of SetAside
 	full    bool
@@ -61,7 +68,9 @@ type settleShard struct {
 func (s *Store) settleRound(list []job.Settlement, todo []int) (round []*settleShard, later []int) {
 	shards := make(map[int]*settleShard, 1)
 	for _, i := range todo {
-		n := s.refShard(&list[i].Ref)
+		// The shard that the id is in, whatever the Ref says: a token may be
+		// old, or made up.
+		n := shardOf(list[i].ID, s.opts.Shards)
 		sh := shards[n]
 		if sh == nil {
 			sh = &settleShard{shard: n, ids: make(map[string]struct{}, min(len(todo), maxBatch))}
@@ -75,19 +84,19 @@ func (s *Store) settleRound(list []job.Settlement, todo []int) (round []*settleS
 	return round, later
 }
 
-// refShard is the shard that the id is in, whatever the Ref says: a token may
-// be old, or made up.
-func (s *Store) refShard(r *job.Ref) int { return shardOf(r.ID, s.opts.Shards) }
-
 func (sh *settleShard) add(i int, st *job.Settlement) bool {
 	_, repeats := sh.ids[st.ID]
 	newTarget := st.Outcome == job.SetAside && !slices.Contains(sh.targets, st.Target)
-	if sh.full || repeats || len(sh.index) >= maxBatch || newTarget && len(sh.targets) >= maxWaitKeys {
+	if sh.full || repeats || len(sh.ids) >= maxBatch || newTarget && len(sh.targets) >= maxWaitKeys {
 		sh.full = true
 		return false
 	}
 	sh.ids[st.ID] = struct{}{}
-	sh.index = append(sh.index, i)
+	if st.Outcome == job.Complete && st.Due != 0 && st.Target != "" && st.Nonce != 0 {
+		sh.known = append(sh.known, i)
+	} else {
+		sh.others = append(sh.others, i)
+	}
 	if newTarget {
 		sh.targets = append(sh.targets, st.Target)
 	}
@@ -99,85 +108,95 @@ func (s *Store) settleCall(sh *settleShard, now job.Time, list []job.Settlement)
 	for i, t := range sh.targets {
 		keys[i] = waitKey(s.opts.Prefix, sh.shard, t)
 	}
-	n := len(sh.index)
-	ops, heads := make([]byte, n), make([]byte, 0, refLen*n)
-	for k, i := range sh.index {
-		ops[k] = settleOp(&list[i])
-		heads = appendRef(heads, &list[i].Ref)
-	}
-	c := s.newNumbered(settleKind, sh.shard, 5+3*n, keys...)
-	c.add(int64(now), s.opts.DoneCap, s.opts.DoneGeneratedCap, ops, heads)
-	for _, i := range sh.index {
-		c.add(list[i].ID)
-	}
-	for _, i := range sh.index {
-		switch st := &list[i]; st.Outcome {
-		case job.SetAside:
-			c.add(int64(st.At), slices.Index(sh.targets, st.Target)+1)
-		case job.Bury:
-			c.add(st.Reason[:min(len(st.Reason), maxReasonLen)])
-		case job.Retry, job.Release, job.Extend:
-			c.add(int64(st.At))
-		case job.Complete:
-			c.add(appendEnded(nil, now, st))
+	var fin []byte
+	var chosen, before []any
+	for _, i := range sh.known {
+		st := &list[i]
+		if _, short := job.IDShard(st.ID); short && st.Generated {
+			fin = appendFin(fin, now, st)
+		} else {
+			chosen = append(chosen, st.ID, appendEnded(nil, now, st))
+		}
+		if st.Attempt > 1 {
+			before = append(before, st.ID)
 		}
 	}
+	c := s.newNumbered(settleKind, sh.shard, 8+2*len(sh.known)+len(chosen)+len(before)+2*len(sh.others), keys...)
+	c.add(int64(now), s.opts.DoneCap, s.opts.DoneGeneratedCap*finEntry, len(sh.known), fin, len(chosen)/2, len(before))
+	s.addKnown(c, sh, list)
+	c.add(chosen...)
+	c.add(before...)
+	addOthers(c, sh, list)
 	return c
 }
 
-// appendEnded appends what a done hash keeps of a job that is complete; nothing
-// when the settlement does not say enough.
-func appendEnded(dst []byte, now job.Time, st *job.Settlement) []byte {
-	if st.Due == 0 || st.Target == "" {
-		return dst
+// addKnown adds leases and ids of the completions. The leases share memory.
+func (s *Store) addKnown(c *call, sh *settleShard, list []job.Settlement) {
+	var buf []byte
+	for _, i := range sh.known {
+		start := len(buf)
+		buf = appendLease(buf, &list[i].Ref)
+		c.add(buf[start:len(buf):len(buf)])
 	}
+	for _, i := range sh.known {
+		c.add(list[i].ID)
+	}
+}
+
+// addOthers adds what is settled one by one.
+func addOthers(c *call, sh *settleShard, list []job.Settlement) {
+	ops := make([]byte, len(sh.others))
+	c.add(ops)
+	for k, i := range sh.others {
+		st := &list[i]
+		ops[k] = settleOps[st.Outcome]
+		c.add(appendLease(nil, &st.Ref))
+		switch st.Outcome {
+		case job.Complete:
+			c.add(int64(st.Attempt))
+		case job.Bury:
+			c.add(st.Reason[:min(len(st.Reason), maxReasonLen)])
+		default:
+			c.add(int64(st.At))
+		}
+	}
+}
+
+// settleOps are the script's names of the outcomes.
+var settleOps = [...]byte{job.Complete: 'c', job.Retry: 't', job.Release: 'l', job.SetAside: 'w', job.Bury: 'b', job.Extend: 'e'}
+
+// finEntry is about what one job takes in a fin string, for its cap.
+const finEntry = 64
+
+// appendFin appends what a fin string keeps of a job that is complete.
+func appendFin(dst []byte, now job.Time, st *job.Settlement) []byte {
+	size := len(dst)
+	dst = append(append(dst, 0, 0), st.ID...)
+	start := len(dst)
+	dst = appendEnded(dst, now, st)
+	binary.BigEndian.PutUint16(dst[size:], uint16(len(dst)-start))
+	return dst
+}
+
+// appendEnded appends what a done hash keeps of a job that is complete.
+func appendEnded(dst []byte, now job.Time, st *job.Settlement) []byte {
 	generated := byte('0')
 	if st.Generated {
 		generated = '1'
 	}
-	dst = appendRef(append(dst, 'd'), &st.Ref)
+	dst = appendTag(append(dst, 'd'), &st.Ref)
+	dst = binary.BigEndian.AppendUint64(dst, st.Incarnation)
+	dst = binary.BigEndian.AppendUint32(dst, st.Attempt)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(now))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(st.Due))
 	return append(append(dst, generated), st.Target...)
-}
-
-func settleOp(st *job.Settlement) byte {
-	switch st.Outcome {
-	case job.Retry:
-		return 't'
-	case job.Release:
-		return 'l'
-	case job.SetAside:
-		return 'w'
-	case job.Bury:
-		return 'b'
-	case job.Extend:
-		return 'e'
-	}
-	if st.Generated {
-		return 'g'
-	}
-	return 'c'
-}
-
-// appendRef appends what the run state must begin with. A Ref without a nonce
-// names no delivery and must not match a job that is idle.
-func appendRef(dst []byte, r *job.Ref) []byte {
-	nonce := r.Nonce
-	attempt := r.Attempt
-	if nonce == 0 {
-		attempt = ^uint32(0)
-	}
-	dst = binary.BigEndian.AppendUint64(dst, r.Incarnation)
-	dst = binary.BigEndian.AppendUint32(dst, attempt)
-	return binary.BigEndian.AppendUint64(dst, nonce)
 }
 
 // lowerSettled tells Claim about jobs given back; also after an error, because
 // it may have happened.
 func (s *Store) lowerSettled(sh *settleShard, list []job.Settlement) {
 	first := never
-	for _, i := range sh.index {
+	for _, i := range sh.others {
 		switch st := &list[i]; st.Outcome {
 		case job.Retry, job.Release:
 			first = min(first, st.At)
@@ -199,12 +218,20 @@ func (s *Store) lowerWaiting(shard int, target string, at job.Time) {
 	}
 }
 
+// at is the settlement that the script numbers so.
+func (sh *settleShard) at(n int) int {
+	if n <= len(sh.known) {
+		return sh.known[n-1]
+	}
+	return sh.others[n-1-len(sh.known)]
+}
+
 func settleReply(c *call, sh *settleShard, results []job.SettleResult) {
 	ex, _ := c.reply[2].([]any)
 	for ; len(ex) >= 2; ex = ex[2:] {
 		at, _ := ex[0].(int64)
 		code, _ := ex[1].(string)
-		switch i := sh.index[at-1]; code {
+		switch i := sh.at(int(at)); code {
 		case "r":
 			results[i] = job.Repeated
 		case "s":
@@ -245,15 +272,17 @@ func (s *Store) Expired(ctx context.Context, now job.Time, max int) ([]job.Deliv
 }
 
 func (s *Store) expiredReply(c *call) []job.Delivery {
-	ids, ends, recs, owns := c.strings(1), c.strings(2), c.strings(3), c.strings(4)
-	list := make([]job.Delivery, 0, len(ids))
-	for i, id := range ids {
-		d, err := s.delivery(id, recs[i], owns[i])
+	leases, ends, recs, owns, owners := c.strings(1), c.strings(2), c.strings(3), c.strings(4), c.strings(5)
+	list := make([]job.Delivery, 0, len(leases))
+	for i, lease := range leases {
+		j, err := job.DecodeRecord(leaseID(lease), recs[i])
 		if err != nil {
 			s.opts.Logger.Error("redis: job not readable", "shard", c.shard, "error", err)
 			continue
 		}
-		d.Shard, d.Deadline = uint16(c.shard), parseTime(ends[i])
+		t := parseTries(owns[i])
+		d := job.Delivery{Job: j, Shard: uint16(c.shard), Attempt: t.attempts + 1, Base: t.base, Owner: owners[i], Deadline: parseTime(ends[i])}
+		d.Nonce = nonceOf([]byte(lease[len(lease)-tagLen:]), j.Incarnation, d.Attempt)
 		list = append(list, d)
 	}
 	return list

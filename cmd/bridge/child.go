@@ -54,12 +54,6 @@ func startLines(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// kill ends the child with SIGKILL and waits for it.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // fails only when it has ended
-	c.wait()
-}
-
 // stop lets the child end by itself and waits for it.
 func (c *child) stop() {
 	_ = c.stdin.Close() // closed already when it has ended

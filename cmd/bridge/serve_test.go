@@ -148,6 +148,22 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	p.await("second signal")
 }
 
+func TestDrainEnds(t *testing.T) {
+	t.Parallel()
+	srv := testnats.Start(t)
+	p := start(t, "serve", "--nats-url", srv.URL(), "--http-addr", "off", "--drain", "100ms")
+	p.ready()
+	_, sub := worker(t, srv.URL(), "orders.x")
+	put(t, srv.URL(), "orders.x", "held")
+	receive(t, sub)
+	p.signal(syscall.SIGTERM)
+	began := time.Now()
+	p.await("deliveries in flight")
+	if code, took := p.exit(patience), time.Since(began); code != 0 || took > 5*time.Second {
+		t.Errorf("exit %d after %v; the default of drain is 10s", code, took)
+	}
+}
+
 func TestSameIDRefused(t *testing.T) {
 	t.Parallel()
 	srv := testnats.Start(t)

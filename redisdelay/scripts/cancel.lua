@@ -18,21 +18,19 @@ local function cancel(id)
   if not rec then
     local ended = find_ended(id)
     if not ended then return 'u', '' end
-    return 'f', sub(ended, 10, 13)
+    return 'f', sub(ended, 18, 21)
   end
-  if call('ZSCORE', INF, id) then
-    return 'r', sub(own, 9, 12) .. sub(own, 25)
-  end
-  if not unindex(id, rec, waits) then return 'w', target_of(rec) end
+  local was = unindex(id, rec, waits)
+  if was == 'r' then return 'r', running_detail(id, own) end
+  if not was then return 'w', target_of(rec) end
   call('HDEL', JOB, id)
   call('HDEL', OWN, id)
-  local attempt = own and sub(own, 9, 12) or '\0\0\0\0'
+  local attempts = read_tries(own)
   if room > 0 then
     room = room - 1
-    local head = sub(rec, 2, 9) .. attempt .. NO_NONCE
-    call('HSET', KEYS[8 + gen], id, ended_entry('c', head, struct.pack('>I8', tonumber(ARGV[7])), rec))
+    call('HSET', KEYS[8 + gen], id, ended_entry('c', NO_TAG, attempts, tonumber(ARGV[7]), rec))
   end
-  return 'd', attempt
+  return 'd', struct.pack('>I4', attempts)
 end
 
 local out = {}

@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
 -- claim leases pending jobs that are due, and sets those aside whose wait keys
 -- are given (their targets take nothing now).
--- ARGV: 7 until, 8 from (us or -inf), 9 max, 10 now (us), 11 owner, 12 max
---       nonces of 8 bytes, 13 "t" to claim from the jobs of the one wait key
---       instead, else "d", 14 records to read at once, 15 step of the samples,
---       16 until of the whole claim, of which this is one shard's part.
+-- ARGV: 7 until, 8 from (us or -inf), 9 max, 10 now (us), 11 owner, 12 max tags
+--       of 8 bytes, 13 "t" to claim from the jobs of the one wait key instead,
+--       else "d", 14 records to read at once, 15 step of the samples, 16 until
+--       of the whole claim, of which this is one shard's part.
 -- Result: {0, time, next due left or "", latest due looked at or 0, number set
 --       aside, ids, records, exceptions, samples of what is left}. What is not
---       in the exceptions, a flat list of (index, bytes), is a first attempt
---       at the record's due time; the bytes are attempt 4, base 4, time 8, and
---       in a repeated call the nonce, 8.
+--       in the exceptions, a flat list of (index, bytes), is a first attempt at
+--       the record's due time; the bytes are attempt 4, base 4, time 8, and in a
+--       repeated call the tag, 8.
 -- Cap:  256 leases; it stops after setting 512 aside, or at 1 MiB of records.
 -- Repeat: the ids are saved; those still under this call's lease (by their
---       nonces) are read again.
+--       tags) are read again.
 -- Allowed when Redis is out of memory: claiming is what frees it.
 local MAX_ASIDE, MAX_BYTES = 512, 1048576
-local FIRST, NONE = '\0\0\0\1', '\0\0\0\0'
 local read = struct.unpack
+local tags = ARGV[12]
 
 -- wait_us is the ack wait in a record.
 local function wait_us(rec) return read('>I4', rec, 18) * 1000 end
@@ -24,37 +24,32 @@ local function wait_us(rec) return read('>I4', rec, 18) * 1000 end
 if saved then
   local s = cmsgpack.unpack(saved)
   local ids, recs, exceptions = {}, {}, {}
-  local was = s[4]
-  if #was > 0 then
-    local all, owns = call('HMGET', JOB, unpack(was)), call('HMGET', OWN, unpack(was))
-    local leases = call('ZMSCORE', INF, unpack(was))
-    for i = 1, #was do
-      local rec, own = all[i], owns[i]
-      if rec and own and leases[i] and sub(own, 13, 20) == sub(ARGV[12], 8 * i - 7, 8 * i) then
-        local k, e = #ids + 1, #exceptions
-        ids[k], recs[k] = was[i], rec
-        exceptions[e + 1] = k
-        exceptions[e + 2] = sub(own, 9, 12) .. sub(own, 21, 24)
-          .. struct.pack('>I8', leases[i] - wait_us(rec)) .. sub(own, 13, 20)
-      end
+  for i, id in ipairs(s[4]) do
+    local tag = sub(tags, 8 * i - 7, 8 * i)
+    local rec, ends = call('HGET', JOB, id), call('ZSCORE', INF, id .. tag)
+    if rec and ends then
+      local k, e = #ids + 1, #exceptions
+      ids[k], recs[k] = id, rec
+      local attempts, base = read_tries(call('HGET', OWN, id))
+      exceptions[e + 1], exceptions[e + 2] = k, tries(attempts + 1, base, ends - wait_us(rec)) .. tag
     end
   end
   return {0, clock, s[1], s[2], s[3], ids, recs, exceptions, {}}
 end
 
 local upto, from, max, now = ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
-local owner, nonces, chunk = ARGV[11], ARGV[12], tonumber(ARGV[14])
+local chunk = tonumber(ARGV[14])
 local source, waits = DUE, nil
 if ARGV[13] == 't' then
   source = KEYS[FIRST_WAIT]
 elseif #KEYS >= FIRST_WAIT then
   waits = wait_keys()
 end
+call('HSET', META, 'owner:' .. sub(tags, 7, 8), ARGV[11])
 
 local ids, recs, exceptions = {}, {}, {}
-local owns, leases = {}, {}
+local leases, untried = {}, {}
 local n, aside, bytes, last = 0, 0, 0, 0
-local tail = NONE .. owner -- no attempts before the budget began
 
 -- as_text is text() of a time. Jobs of one instant often share it.
 local known, known_text = -1, ''
@@ -63,23 +58,18 @@ local function as_text(at)
   return known_text
 end
 
--- lease makes job n + 1 of rec, due at that time; own is its run state if it
--- was delivered before.
+-- lease makes lease n + 1: of rec, due at that time; own is the run state of a
+-- job that was claimed before.
 local function lease(id, at, rec, own)
   n = n + 1
-  ids[n], recs[n] = id, rec
-  local nonce = sub(nonces, 8 * n - 7, 8 * n)
-  owns[2 * n - 1] = id
   if own then
-    local attempt, base = struct.pack('>I4', read('>I4', own, 9) + 1), sub(own, 21, 24)
-    owns[2 * n] = sub(rec, 2, 9) .. attempt .. nonce .. base .. owner
+    local attempts, base = read_tries(own)
     local e = #exceptions
-    exceptions[e + 1], exceptions[e + 2] = n, attempt .. base .. sub(own, 25, 32)
-  else
-    owns[2 * n] = sub(rec, 2, 9) .. FIRST .. nonce .. tail
+    exceptions[e + 1], exceptions[e + 2] = n, tries(attempts + 1, base, at)
+    if attempts == 0 then untried[#untried + 1] = id end
   end
   if at < now then at = now end
-  leases[2 * n - 1], leases[2 * n] = as_text(at + wait_us(rec)), id
+  leases[2 * n - 1], leases[2 * n] = as_text(at + wait_us(rec)), id .. sub(tags, 8 * n - 7, 8 * n)
   bytes = bytes + #rec
 end
 
@@ -107,6 +97,16 @@ local function store_aside()
   end
 end
 
+-- whole reports whether a first look takes all it saw: then the lists that
+-- Redis returned are the result.
+local function whole(m, all)
+  if n > 0 or waits or m > max then return false end
+  for i = 1, m do
+    if not all[i] then return false end
+  end
+  return true
+end
+
 -- take handles the first jobs of the source and returns how many it saw there.
 -- Their times are in the records and run states: scores are slow to write out.
 local function take(want)
@@ -114,16 +114,19 @@ local function take(want)
   local m, used = #names, 0
   if m == 0 then return 0 end
   local all, had = call('HMGET', JOB, unpack(names)), call('HMGET', OWN, unpack(names))
+  local as_is = whole(m, all)
+  if as_is then ids, recs = names, all end
   for i = 1, m do
     local rec, own = all[i], had[i]
     -- An entry without a record (there should be none) is dropped.
     if rec then
-      local at = own and read('>I8', own, 25) or read('>I8', rec, 10)
+      local at = own and read('>I8', own, 9) or read('>I8', rec, 10)
       local key = waits and waits[target_of(rec)]
       if key then
         set_aside(key, at, names[i])
       elseif n < max then
         lease(names[i], at, rec, own)
+        if not as_is then ids[n], recs[n] = names[i], rec end
       else
         break
       end
@@ -146,10 +149,8 @@ while n < max and aside < MAX_ASIDE and bytes < MAX_BYTES do
   if take(want) < want then break end
 end
 if aside > 0 then store_aside() end
-if n > 0 then
-  zadd(INF, leases)
-  hset(OWN, owns)
-end
+if n > 0 then zadd(INF, leases) end
+if #untried > 0 then call('HDEL', OWN, unpack(untried)) end
 local next = call('ZRANGE', source, 0, 0, 'WITHSCORES')[2] or ''
 if next == '' and source ~= DUE then call('SREM', WAITS, wait_target(source)) end
 save({next, last, aside, ids})

@@ -3,11 +3,12 @@
 -- KEYS: as every script, wait keys included where they are known.
 -- ARGV: 1 latest time known to the caller (us), 2 dedup window (us), then the
 --       ids.
--- Result: per id a list: {"p" due | "w" set aside | "r" running | "x" dead,
---       score, record, run state or ""}; {"W", target} for a job set aside
---       whose wait key was not given; {"d" done | "c" cancelled, entry}; {"u"}.
+-- Result: per id a list: {"p" due | "w" set aside | "x" dead, score, record,
+--       run state or ""}; {"r" running, end of the lease, record, run state or
+--       "", tag, owner}; {"W", target} for a job that may be set aside and whose
+--       wait key was not given; {"d" done | "c" cancelled, entry}; {"u"}.
 --       Shorter than the ids when the records passed 1 MiB: ask for the rest.
--- Cap:  256 ids.
+-- Cap:  256 ids. For running jobs it looks through all leases of the shard once.
 local call, sub, byte = redis.call, string.sub, string.byte
 local waits = {}
 for i = 12, #KEYS do waits[sub(KEYS[i], #KEYS[1] + 2)] = KEYS[i] end
@@ -17,26 +18,47 @@ local function still_known(entry)
   return since and since < tonumber(ARGV[2]) and entry
 end
 
+-- find_fin: see the prologue of the scripts that write.
+local function find_fin(id)
+  for key = 10, 11 do
+    local all = #id == 12 and call('GET', KEYS[key])
+    local at = all and string.find(all, id, 1, true)
+    if at and at > 2 then
+      return still_known(sub(all, at + 12, at + 11 + struct.unpack('>I2', all, at - 2)))
+    end
+  end
+end
+
+local function ended(id)
+  local entry = still_known(call('HGET', KEYS[8], id)) or still_known(call('HGET', KEYS[9], id)) or find_fin(id)
+  if entry then return {sub(entry, 1, 1), entry} end
+  return {'u'}
+end
+
+local leases
+local function lease_of(id)
+  if not leases then
+    leases = {}
+    for _, member in ipairs(call('ZRANGE', KEYS[4], 0, -1)) do leases[sub(member, 1, -9)] = member end
+  end
+  return leases[id]
+end
+
 local function get(id)
   local rec = call('HGET', KEYS[3], id)
-  if not rec then
-    for key = 8, 11 do
-      local ended = still_known(call('HGET', KEYS[key], id))
-      if ended then return {sub(ended, 1, 1), ended} end
-    end
-    return {'u'}
-  end
+  if not rec then return ended(id) end
   local own = call('HGET', KEYS[5], id) or ''
   local score = call('ZSCORE', KEYS[2], id)
   if score then return {'p', score, rec, own} end
-  score = call('ZSCORE', KEYS[4], id)
-  if score then return {'r', score, rec, own} end
   score = call('ZSCORE', KEYS[7], id)
   if score then return {'x', score, rec, own} end
   local target = sub(rec, 23, 22 + byte(rec, 22))
   score = waits[target] and call('ZSCORE', waits[target], id)
   if score then return {'w', score, rec, own} end
-  return {'W', target}
+  local member = lease_of(id)
+  if not member then return waits[target] and {'u'} or {'W', target} end
+  local owner = call('HGET', KEYS[1], 'owner:' .. sub(member, -2)) or ''
+  return {'r', call('ZSCORE', KEYS[4], member), rec, own, sub(member, -8), owner}
 end
 
 local out, bytes = {}, 0

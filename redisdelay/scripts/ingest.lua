@@ -45,15 +45,16 @@ local function against_living(mode, id, rec, old)
   if mode == 'g' or mode == 'G' then return false, 'c', '' end
   if first_token(old) ~= first_token(rec) then return false, 'x', '' end
   if mode ~= 'r' then return false, 'd', sub(old, 10, 17) end
-  if call('ZSCORE', INF, id) then return false, 'r', '' end
-  if not unindex(id, old, waits) then return false, 'w', target_of(old) end
+  local was = unindex(id, old, waits)
+  if was == 'r' then return false, 'r', '' end
+  if not was then return false, 'w', target_of(old) end
   call('HDEL', OWN, id)
   return true
 end
 
 -- against_ended does so for a job whose id ended within the dedup window.
 local function against_ended(mode, id, rec, ended)
-  if sub(ended, 2, 9) == sub(rec, 2, 9) then return false end
+  if sub(ended, 10, 17) == sub(rec, 2, 9) then return false end
   if mode == 'c' and byte(ended) == 100
     and string.match(sub(ended, 39), '^[^.]*') == first_token(rec) then
     return false, 'd', sub(ended, 30, 37)

@@ -2,8 +2,8 @@
 -- list reads entries of one sorted set behind a position (score, id). It
 -- changes nothing.
 -- KEYS: as every script, then the sorted set.
--- ARGV: 1 score and 2 id of the position ("" and "": the start), 3 limit, 4
---       target wanted or "".
+-- ARGV: 1 score and 2 member of the position ("" and "": the start), 3 limit, 4
+--       target wanted or "", 5 where the id ends in a member (-1: with it).
 -- Result: {done, ids, scores, last score seen, last id seen}; done is 1 when
 --       the set has nothing behind the last one seen.
 -- Cap:  1,000 entries seen, or 1 MiB of records when a target is wanted; the
@@ -45,7 +45,7 @@ local last_score, last_id = ARGV[1], ARGV[2]
 
 local function wanted(id)
   if target == '' then return true end
-  local rec = call('HGET', KEYS[3], id)
+  local rec = call('HGET', KEYS[3], sub(id, 1, ARGV[5]))
   if not rec then return false end
   bytes = bytes + #rec
   return sub(rec, 23, 22 + byte(rec, 22)) == target

@@ -82,12 +82,29 @@ local function hset(key, list)
   if convert then call('HDEL', key, LONG) end
 end
 
-local NO_NONCE = '\0\0\0\0\0\0\0\0'
+-- A lease is a member of inf: the id, then an 8-byte tag. Who knows the tag has
+-- the present delivery. Its last two bytes say which owner the lease has.
+local NO_TAG = '\0\0\0\0\0\0\0\0'
+local function lease_id(member) return sub(member, 1, -9) end
+
+-- tries is the run state, 16 bytes: attempts that ended, those before the budget
+-- began (4 bytes each) and the time of the next attempt (8).
+local function tries(attempts, base, at)
+  return struct.pack('>I4I4I8', attempts, base, at)
+end
+
+-- read_tries returns attempts and base of a run state, none of no state.
+local function read_tries(own)
+  if not own then return 0, 0 end
+  return struct.unpack('>I4I4', own)
+end
 
 local function target_of(rec) return sub(rec, 23, 22 + byte(rec, 22)) end
 
 -- wait_target is the target in the name of a wait key.
 local function wait_target(key) return sub(key, #META + 2) end
+
+local function wait_key(target) return sub(META, 1, -5) .. 'wait:' .. target end
 
 -- wait_keys maps targets to the wait keys that this call was given.
 local function wait_keys()
@@ -96,13 +113,12 @@ local function wait_keys()
   return keys
 end
 
--- ended_entry is what a done hash keeps of a job: kind (d: done, c: cancelled),
--- the first 20 bytes of its run state, when it ended (8 bytes, us), due (8), 1
--- for a generated id or else 0, and the target.
-local function ended_entry(kind, head, at, rec)
+-- An entry of a done hash: kind (d: done, c: cancelled), tag 8, incarnation 8,
+-- attempt 4, when it ended 8, due 8, 1 for a generated id or else 0, target.
+local function ended_entry(kind, tag, attempt, at, rec)
   local target = target_of(rec)
   local generated = math.floor(byte(rec, 23 + #target) / 4) % 2
-  return kind .. head .. at .. sub(rec, 10, 17) .. generated .. target
+  return kind .. tag .. sub(rec, 2, 9) .. struct.pack('>I4I8', attempt, at) .. sub(rec, 10, 17) .. generated .. target
 end
 
 -- still_known drops an entry that is past the dedup window.
@@ -111,20 +127,45 @@ local function still_known(entry)
   return since and since < tonumber(ARGV[6]) and entry
 end
 
+-- find_fin looks for a completed job with a generated id, in strings of (entry
+-- length 2, id 12, entry).
+local function find_fin(id)
+  for key = FIN, FIN + 1 do
+    local all = #id == 12 and call('GET', KEYS[key])
+    local at = all and string.find(all, id, 1, true)
+    if at and at > 2 then return still_known(sub(all, at + 12, at + 11 + struct.unpack('>I2', all, at - 2))) end
+  end
+end
+
 local function find_ended(id)
-  return still_known(call('HGET', DONE0, id)) or still_known(call('HGET', DONE1, id))
-    or still_known(call('HGET', KEYS[FIN], id)) or still_known(call('HGET', KEYS[FIN + 1], id))
+  return still_known(call('HGET', DONE0, id)) or still_known(call('HGET', DONE1, id)) or find_fin(id)
 end
 
 -- unindex takes a job that is not running out of the sorted set it is in:
--- 'd' due, 'x' dead, 'w' set aside; false when it is set aside and its wait
--- key was not given.
+-- 'd' due, 'x' dead, 'w' set aside, 'r' none, it is running; false when it may be
+-- set aside and its wait key was not given.
 local function unindex(id, rec, waits)
   if call('ZREM', DUE, id) == 1 then return 'd' end
   if call('ZREM', DEAD, id) == 1 then return 'x' end
   local key = waits[target_of(rec)]
-  if not key then return false end
-  call('ZREM', key, id)
+  if not key then
+    if call('SISMEMBER', WAITS, target_of(rec)) == 0 then return 'r' end
+    return false
+  end
+  if call('ZREM', key, id) == 0 then return 'r' end
   if call('EXISTS', key) == 0 then call('SREM', WAITS, wait_target(key)) end
   return 'w'
+end
+
+-- owner_of finds the owner of a running job, by looking through all leases.
+local function owner_of(id)
+  for _, member in ipairs(call('ZRANGE', INF, 0, -1)) do
+    if lease_id(member) == id then return call('HGET', META, 'owner:' .. sub(member, -2)) or '' end
+  end
+  return ''
+end
+
+-- running_detail is the attempt that runs, 4 bytes, and its owner.
+local function running_detail(id, own)
+  return struct.pack('>I4', read_tries(own) + 1) .. owner_of(id)
 end

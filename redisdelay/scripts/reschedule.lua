@@ -12,12 +12,21 @@ if saved then return {0, clock, cmsgpack.unpack(saved)} end
 local waits = wait_keys()
 
 -- take checks that a job is where the mode wants it and takes it out.
-local function take(id, rec, mode, attempt)
+local function take(id, rec, mode, own)
+  local attempts = struct.pack('>I4', read_tries(own))
   local is_dead = call('ZSCORE', DEAD, id)
-  if mode == 'q' and not is_dead then return 'u', '' end
-  if mode == 'p' and is_dead then return 'f', attempt end
-  if not unindex(id, rec, waits) then return 'w', target_of(rec) end
-  return 'd', attempt
+  if mode == 'p' and is_dead then return 'f', attempts end
+  if mode == 'q' and not is_dead then
+    -- There is no such dead job; but if it runs, that is the answer.
+    local idle = call('ZSCORE', DUE, id) or waits[target_of(rec)] and call('ZSCORE', waits[target_of(rec)], id)
+    if idle then return 'u', '' end
+    if not waits[target_of(rec)] and call('SISMEMBER', WAITS, target_of(rec)) == 1 then return 'w', target_of(rec) end
+    return 'r', running_detail(id, own)
+  end
+  local was = unindex(id, rec, waits)
+  if was == 'r' then return 'r', running_detail(id, own) end
+  if not was then return 'w', target_of(rec) end
+  return 'd', attempts
 end
 
 local function reschedule(mode, id, at, bytes)
@@ -25,22 +34,19 @@ local function reschedule(mode, id, at, bytes)
   if not rec then
     local ended = find_ended(id)
     if not ended then return 'u', '' end
-    return 'f', sub(ended, 10, 13)
+    return 'f', sub(ended, 18, 21)
   end
-  if call('ZSCORE', INF, id) then
-    return 'r', sub(own, 9, 12) .. sub(own, 25)
-  end
-  local attempt = own and sub(own, 9, 12) or '\0\0\0\0'
-  local code, detail = take(id, rec, mode, attempt)
+  local code, detail = take(id, rec, mode, own)
   if code ~= 'd' then return code, detail end
   call('HSET', JOB, id, sub(rec, 1, 9) .. bytes .. sub(rec, 18))
   call('ZADD', DUE, at, id)
   if own then
     -- When it is requeued, the attempts so far become the base of the new budget.
-    local base = mode == 'q' and attempt or sub(own, 21, 24)
-    call('HSET', OWN, id, sub(own, 1, 8) .. attempt .. NO_NONCE .. base .. bytes)
+    local attempts, base = read_tries(own)
+    if mode == 'q' then base = attempts end
+    call('HSET', OWN, id, tries(attempts, base, at))
   end
-  return 'd', attempt
+  return 'd', detail
 end
 
 local out = {}

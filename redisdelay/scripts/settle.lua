@@ -1,127 +1,159 @@
 #!lua flags=allow-oom
--- settle ends, renews or gives back deliveries whose run state begins with the
--- head given: incarnation 8 bytes, attempt 4, nonce 8.
--- ARGV: 7 now (us), 8 cap of a done hash, 9 of a fin hash, 10 one operation per
---       settlement: c complete, g complete a generated id, t retry, l release,
---       w set aside, b bury, e extend; 11 the heads; then the ids; then the
---       operations' arguments in order: c g the entry to remember, "" when the
---       caller does not know it; t l e a time; w a time and the number of its
---       wait key (from 1); b the reason.
+-- settle ends, renews or gives back deliveries, each named by its lease.
+-- ARGV: 7 now (us), 8 cap of a done hash, 9 cap of a fin string in bytes;
+--       10 number of known completions, 11 what to append to fin for those with
+--       generated ids, 12 number of those with chosen ids, 13 number with runs
+--       before; then of the known completions: the leases, the ids, (id, entry)
+--       of those with chosen ids, the ids with runs before;
+--       then one operation per other settlement: c complete, t retry, l release,
+--       w set aside, b bury, e extend; then of each lease and argument: c the
+--       attempt, t l w e a time, b the reason.
 -- Result: {0, time, exceptions}, a flat list of (index, code) for what was not
---       settled: r the same completion came before, s stale, u unknown.
+--       settled, known completions first: r the same completion came before, s
+--       stale, u unknown.
 -- Cap:  256 settlements of different ids per call.
 -- Repeat: the saved exceptions are returned.
 -- Allowed when Redis is out of memory: settling is what frees it.
 if saved then return {0, clock, cmsgpack.unpack(saved)} end
 
-local ops, heads = ARGV[10], ARGV[11]
-local n = #ops
-local owns = call('HMGET', OWN, unpack(ARGV, 12, 11 + n))
-local arg = 11 + n
-
-local complete, chosen, generated = {}, {}, {}
-local leave, owners, due, dead, extend, wait = {}, {}, {}, {}, {}, {}
-local failed = {}
+local waits, now = wait_keys(), tonumber(ARGV[7])
+local known, chosen, before = tonumber(ARGV[10]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local LEASES, IDS = 13, 13 + known
+local ENTRIES = IDS + known
+local BEFORE = ENTRIES + 2 * chosen
+local OTHERS = BEFORE + before + 1
+local out = {}
 
 local function push2(list, a, b)
   local k = #list
   list[k + 1], list[k + 2] = a, b
 end
 
--- entry is what to remember of a completed job; the record knows it too.
-local function entry(id, own, given)
-  if given ~= '' then return given end
-  return ended_entry('d', sub(own, 1, 20), struct.pack('>I8', tonumber(ARGV[7])), call('HGET', JOB, id))
-end
-
--- idle ends a lease: the job is pending, due again at that time.
-local function idle(id, own, attempt, at)
-  leave[#leave + 1] = id
-  push2(owners, id, sub(own, 1, 8) .. attempt .. NO_NONCE .. sub(own, 21, 24) .. struct.pack('>I8', tonumber(at)))
-end
-
--- uncharged is the attempt before the lease's.
-local function uncharged(own) return struct.pack('>I4', struct.unpack('>I4', own, 9) - 1) end
-
-local settle = {
-  [116] = function(id, own, at) -- t
-    idle(id, own, sub(own, 9, 12), at)
-    push2(due, at, id)
-  end,
-  [108] = function(id, own, at) -- l
-    idle(id, own, uncharged(own), at)
-    push2(due, at, id)
-  end,
-  [119] = function(id, own, at, number) -- w
-    local key = KEYS[FIRST_WAIT - 1 + number]
-    idle(id, own, uncharged(own), at)
-    wait[key] = wait[key] or {}
-    push2(wait[key], at, id)
-  end,
-  [98] = function(id, own, reason) -- b
-    leave[#leave + 1] = id
-    push2(owners, id, sub(own, 1, 12) .. NO_NONCE .. sub(own, 21, 24) .. reason)
-    push2(dead, ARGV[7], id)
-  end,
-  [101] = function(id, _, at) push2(extend, at, id) end, -- e
-}
-
-local from, ended, ends = 1, 0, 0
-for i = 1, n do
-  local op, own, id = byte(ops, i), owns[i], ARGV[11 + i]
-  local to = from + 19
-  if not own or sub(own, 1, 20) ~= sub(heads, from, to) then
-    failed[#failed + 1] = i
-  elseif op == 103 then
-    ended = ended + 1
-    complete[ended] = id
-    generated[ends + 1], generated[ends + 2] = id, entry(id, own, ARGV[arg + 1])
-    ends = ends + 2
-  elseif op == 99 then
-    ended = ended + 1
-    complete[ended] = id
-    push2(chosen, id, entry(id, own, ARGV[arg + 1]))
-  else
-    settle[op](id, own, ARGV[arg + 1], ARGV[arg + 2])
-  end
-  from = to + 1
-  if op == 119 then arg = arg + 2 else arg = arg + 1 end
-end
-
-if #chosen > 0 and #chosen / 2 + call('HLEN', KEYS[8 + gen]) <= tonumber(ARGV[8]) then
-  hset(KEYS[8 + gen], chosen)
-end
-if #generated > 0 then
-  if call('HLEN', KEYS[FIN + fin]) >= tonumber(ARGV[9]) then turn_fin() end
-  hset(KEYS[FIN + fin], generated)
-end
-if #complete > 0 then
-  call('HDEL', JOB, unpack(complete))
-  call('HDEL', OWN, unpack(complete))
-  call('ZREM', INF, unpack(complete))
-end
-if #leave > 0 then call('ZREM', INF, unpack(leave)) end
-if #owners > 0 then hset(OWN, owners) end
-if #due > 0 then zadd(DUE, due) end
-if #dead > 0 then zadd(DEAD, dead) end
-if #extend > 0 then call('ZADD', INF, unpack(extend)) end
-for key, list in pairs(wait) do
-  zadd(key, list)
-  call('SADD', WAITS, wait_target(key))
-end
-
-local out = {}
-for _, i in ipairs(failed) do
-  local id, code = ARGV[11 + i], 'u'
+-- refuse notes why the delivery of that lease is not the present one.
+local function refuse(i, member, completes)
+  local id, code = lease_id(member), 'u'
   local ended = find_ended(id)
   if ended then
-    local op = byte(ops, i)
-    local same = byte(ended) == 100 and sub(ended, 2, 21) == sub(heads, 20 * i - 19, 20 * i)
-    code = same and (op == 99 or op == 103) and 'r' or 's'
+    code = completes and byte(ended) == 100 and sub(ended, 2, 9) == sub(member, -8) and 'r' or 's'
   elseif call('HEXISTS', JOB, id) == 1 then
     code = 's'
   end
   push2(out, i, code)
+end
+
+-- idle reports whether the job is in one of the sets of jobs that do not run.
+-- The wait key is of this shard, but which one is only known here.
+local function idle(id, rec)
+  return call('ZSCORE', DUE, id) or call('ZSCORE', DEAD, id) or call('ZSCORE', wait_key(target_of(rec)), id)
+end
+
+-- remember_fin notes completed jobs with generated ids.
+local function remember_fin(entries)
+  if entries == '' then return end
+  if call('STRLEN', KEYS[FIN + fin]) >= tonumber(ARGV[9]) then turn_fin() end
+  call('APPEND', KEYS[FIN + fin], entries)
+end
+
+local function room(n) return n > 0 and n + call('HLEN', KEYS[8 + gen]) <= tonumber(ARGV[8]) end
+
+-- complete_all is the common case: every lease was there.
+local function complete_all()
+  remember_fin(ARGV[11])
+  if room(chosen) then hset(KEYS[8 + gen], {unpack(ARGV, ENTRIES + 1, BEFORE)}) end
+  call('HDEL', JOB, unpack(ARGV, IDS + 1, ENTRIES))
+  if before > 0 then call('HDEL', OWN, unpack(ARGV, BEFORE + 1, BEFORE + before)) end
+end
+
+-- sort_out is the other case: some leases were there and are gone now. Theirs
+-- are the jobs that have a record and are nowhere else.
+local function sort_out()
+  local runs, entries, fins, at = {}, {}, {}, 1
+  for _, member in ipairs(call('ZRANGE', INF, 0, -1)) do runs[lease_id(member)] = true end
+  for i = 1, chosen do entries[ARGV[ENTRIES + 2 * i - 1]] = ARGV[ENTRIES + 2 * i] end
+  while at < #ARGV[11] do
+    local size = 14 + struct.unpack('>I2', ARGV[11], at)
+    fins[sub(ARGV[11], at + 2, at + 13)] = sub(ARGV[11], at, at + size - 1)
+    at = at + size
+  end
+  for i = 1, known do
+    local id = ARGV[IDS + i]
+    local rec = call('HGET', JOB, id)
+    if rec and not runs[id] and not idle(id, rec) then
+      remember_fin(fins[id] or '')
+      if entries[id] and room(1) then call('HSET', KEYS[8 + gen], id, entries[id]) end
+      call('HDEL', JOB, id)
+      call('HDEL', OWN, id)
+    else
+      refuse(i, ARGV[LEASES + i], true)
+    end
+  end
+end
+
+if known > 0 then
+  if call('ZREM', INF, unpack(ARGV, LEASES + 1, IDS)) == known then
+    complete_all()
+  else
+    sort_out()
+  end
+end
+
+-- again makes a job pending. One that nobody had yet, due when its record says,
+-- needs no run state.
+local function again(id, at, charge)
+  local attempts, base = read_tries(call('HGET', OWN, id))
+  if attempts + charge > 0 or struct.unpack('>I8', call('HGET', JOB, id), 10) ~= tonumber(at) then
+    call('HSET', OWN, id, tries(attempts + charge, base, at))
+  end
+end
+
+-- The other settlements, one by one.
+local settle = {
+  c = function(id, attempt, member)
+    local rec = call('HGET', JOB, id)
+    local entry = ended_entry('d', sub(member, -8), attempt, now, rec)
+    if byte(entry, 38) == 49 and #id == 12 then
+      remember_fin(struct.pack('>I2', #entry) .. id .. entry)
+    elseif room(1) then
+      call('HSET', KEYS[8 + gen], id, entry)
+    end
+    call('HDEL', JOB, id)
+    call('HDEL', OWN, id)
+  end,
+  t = function(id, at)
+    again(id, at, 1)
+    call('ZADD', DUE, at, id)
+  end,
+  l = function(id, at)
+    again(id, at, 0)
+    call('ZADD', DUE, at, id)
+  end,
+  w = function(id, at)
+    local target = target_of(call('HGET', JOB, id))
+    again(id, at, 0)
+    -- A wrong target would name a wait key that was not given.
+    call('ZADD', waits[target] or DUE, at, id)
+    if waits[target] then call('SADD', WAITS, target) end
+  end,
+  b = function(id, reason)
+    local attempts, base = read_tries(call('HGET', OWN, id))
+    call('HSET', OWN, id, tries(attempts + 1, base, 0) .. reason)
+    call('ZADD', DEAD, ARGV[7], id)
+  end,
+}
+
+for i = 1, #ARGV[OTHERS] do
+  local op, member, argument = sub(ARGV[OTHERS], i, i), ARGV[OTHERS + 2 * i - 1], ARGV[OTHERS + 2 * i]
+  if op == 'e' then
+    if call('ZSCORE', INF, member) then
+      call('ZADD', INF, argument, member)
+    else
+      refuse(known + i, member, false)
+    end
+  elseif call('ZREM', INF, member) == 1 then
+    settle[op](lease_id(member), argument, member)
+  else
+    refuse(known + i, member, op == 'c')
+  end
 end
 save(out)
 return {0, clock, out}

@@ -1,0 +1,73 @@
+package redisdelay
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"hash/fnv"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// tagLen is the length of the tag with which a member of inf ends.
+const tagLen = 8
+
+// A tag is 6 random bytes and 2 that stand for the owner. The nonce that goes
+// out with a delivery is the tag mixed with incarnation and attempt: a Ref whose
+// parts do not belong together leads to another tag, so finding the tag checks
+// all of the Ref at once.
+
+// newTags returns n tags of the owner.
+func newTags(n int, owner string) []byte {
+	tags := make([]byte, tagLen*n)
+	rand.Read(tags) // never fails
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(owner)) // never fails
+	sum := h.Sum32()
+	for i := 0; i < len(tags); i += tagLen {
+		binary.BigEndian.PutUint16(tags[i+6:], uint16(sum^sum>>16))
+	}
+	return tags
+}
+
+// mix is a number that any change of incarnation or attempt changes.
+func mix(incarnation uint64, attempt uint32) uint64 {
+	return incarnation*0x9e3779b97f4a7c15 ^ uint64(attempt)*0xbf58476d1ce4e5b9
+}
+
+// nonceOf is the nonce of the delivery under that tag.
+func nonceOf(tag []byte, incarnation uint64, attempt uint32) uint64 {
+	return binary.BigEndian.Uint64(tag) ^ mix(incarnation, attempt)
+}
+
+// appendTag appends the tag that the Ref's lease has.
+func appendTag(dst []byte, r *job.Ref) []byte {
+	return binary.BigEndian.AppendUint64(dst, r.Nonce^mix(r.Incarnation, r.Attempt))
+}
+
+// appendLease appends the member of inf that stands for the Ref's lease. A Ref
+// without a nonce names none.
+func appendLease(dst []byte, r *job.Ref) []byte {
+	if dst = append(dst, r.ID...); r.Nonce == 0 {
+		return append(dst, "no lease"...)
+	}
+	return appendTag(dst, r)
+}
+
+// leaseID is the id in a member of inf.
+func leaseID(lease string) string { return lease[:max(0, len(lease)-tagLen)] }
+
+// tries is a run state: what is kept of the attempts that ended.
+type tries struct {
+	attempts, base uint32
+	text           string // why a dead job is dead
+}
+
+const triesLen = 16
+
+func parseTries(own string) tries {
+	if len(own) < triesLen {
+		return tries{}
+	}
+	b := []byte(own[:8])
+	return tries{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), own[triesLen:]}
+}
