@@ -20,8 +20,8 @@ const (
 	// verifyAfter is how long after the publish of a probe the server's "no
 	// responders" must have come.
 	verifyAfter = 25 * time.Millisecond
-	// maxLag is how far claims may fall behind due times before the lane that
-	// has most at hand makes way for the others.
+	// maxLag is how far claims may fall behind due times before a lane that has
+	// most at hand makes way for the others.
 	maxLag = 2 * time.Second
 )
 
@@ -226,7 +226,7 @@ func (d *dispatcher) patienceEnds(now job.Time) (at job.Time) {
 	defer d.mu.Unlock()
 	for _, l := range d.active {
 		if len(l.ready) > 0 && !l.canSend() {
-			if t := l.ready[0].since.Add(patience + time.Millisecond); at == 0 || t < at {
+			if t := d.enduresUntil(l).Add(time.Millisecond); at == 0 || t < at {
 				at = t
 			}
 		}

@@ -226,20 +226,32 @@ func (d *dispatcher) send(f *flight, now job.Time) *flight {
 }
 
 // stagnant takes back the ready jobs of lanes whose first one has waited for
-// room longer than patience, so that they can be set aside. With overdue set,
-// claims lag so far behind that lanes which do move make way as well.
+// room too long, so that they can be set aside. With overdue set, claims lag so
+// far behind that lanes which do move make way for the others as well.
 func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	overdue = overdue && len(d.lanes) > 1
 	for _, l := range d.active {
 		if len(l.ready) == 0 || l.canSend() && !overdue {
 			continue
 		}
-		if now.Sub(l.ready[0].since) > patience || overdue && len(l.ready) > maxClaimed/2 {
+		if now > d.enduresUntil(l) || overdue && len(l.ready) > maxClaimed/2 {
 			aside = append(aside, d.takeReady(l)...)
 		}
 	}
 	return aside
+}
+
+// enduresUntil is how long l's ready jobs may wait for room: not long when they
+// keep those of other targets from being claimed, else a good part of their
+// lease. d.mu is held.
+func (d *dispatcher) enduresUntil(l *lane) job.Time {
+	wait := patience
+	if !d.starved || len(d.lanes) == 1 {
+		wait = max(wait, l.ready[0].AckWait/4)
+	}
+	return l.ready[0].since.Add(wait)
 }
 
 // takeReady empties l.ready for setting aside, and takes what is not due yet as

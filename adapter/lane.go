@@ -35,7 +35,7 @@ const (
 //
 //	open ---503, no permission, first lease unsettled---> parked
 //	parked --a probe is settled, or not refused---------> waiting
-//	open ---window full for longer than patience--------> waiting
+//	open ---window full for too long---------------------> waiting
 //	waiting --nothing is left aside---------------------> open
 //
 // While a lane is parked or waiting, the store sets its due jobs aside and
@@ -67,9 +67,8 @@ type lane struct {
 	lastUsed job.Time
 }
 
-// patience is how long a due job may wait for room in its window before the
-// lane's jobs are set aside, so that other targets' jobs are not held up
-// behind them and no lease runs out unused.
+// patience is how long a due job may wait for room in its window, where it
+// holds up the jobs of other targets, before the lane's jobs are set aside.
 const patience = 250 * time.Millisecond
 
 // blocks reports whether the store must set the lane's due jobs aside.

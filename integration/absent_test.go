@@ -30,7 +30,7 @@ func backlogOfAbsentTarget(t *testing.T, kind storeKind) {
 		absent = "absent.work"
 		phase  = 2 * time.Second
 	)
-	backlog := pick(60_000, 1_000_000)
+	backlog := pick(40_000, 1_000_000)
 	s := newSystem(t, kind)
 	b := s.bridge("b1")
 	workers := []*nats.Conn{s.worker("pilot.work", done), s.worker(busy, done), s.worker(busy, done)}
