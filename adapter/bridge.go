@@ -43,10 +43,11 @@ type Conns struct {
 }
 
 // ConnOptions are the options that a bridge needs of its connections: what
-// cannot be sent now must fail now (the job is then still in the store), and
-// a connection is tried again for ever.
+// cannot be sent now must fail now (the job is then still in the store), a
+// connection is tried again for ever, and subjects are checked once, by the
+// bridge.
 func ConnOptions() []nats.Option {
-	return []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1)}
+	return []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.SkipSubjectValidation()}
 }
 
 // stopGrace is how long after the drain time the store may take to settle what

@@ -225,7 +225,7 @@ func (d *dispatcher) patienceEnds(now job.Time) (at job.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.active {
-		if len(l.ready) > 0 && !l.canSend() {
+		if l.ready.len() > 0 && !l.canSend() {
 			if t := d.enduresUntil(l).Add(time.Millisecond); at == 0 || t < at {
 				at = t
 			}

@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"cmp"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,7 +33,7 @@ type dispatcher struct {
 	now func() job.Time
 
 	mu      sync.Mutex
-	heap    dueHeap
+	heap    dueQueue           // claimed, not yet due
 	flights map[string]*flight // by job id: every lease this bridge holds, and those being settled
 	lanes   map[string]*lane   // by target
 	shared  []sharedWindow
@@ -112,13 +114,10 @@ func (d *dispatcher) window(target string) *window {
 // admit takes claimed deliveries in. It returns those that must be set aside
 // at once, because their target turned out to be blocked.
 func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) {
-	flights := make([]flight, len(ds))
 	now := d.now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i := range ds {
-		f := &flights[i]
-		f.Delivery = ds[i]
+	for _, f := range inOrder(ds) {
 		f.lane = d.lane(f.Target)
 		f.lane.lastUsed = now
 		if old := d.flights[f.ID]; old != nil && !old.gone {
@@ -133,8 +132,8 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 			continue
 		}
 		d.claimed++
-		if fromAside {
-			f.probe = f.lane.parked != notParked
+		f.probe = fromAside && f.lane.parked != notParked
+		if fromAside || f.Next <= now {
 			d.makeReady(f, now)
 			continue
 		}
@@ -145,6 +144,20 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 		wake(d.wakeFire)
 	}
 	return aside
+}
+
+// inOrder makes flights of deliveries, those of one instant in the order in
+// which they were taken in.
+func inOrder(ds []job.Delivery) []*flight {
+	flights, out := make([]flight, len(ds)), make([]*flight, len(ds))
+	for i := range ds {
+		flights[i].Delivery = ds[i]
+		out[i] = &flights[i]
+	}
+	slices.SortFunc(out, func(a, b *flight) int {
+		return cmp.Or(cmp.Compare(a.Next, b.Next), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+	return out
 }
 
 // makeReady queues a due job for its lane's window. d.mu is held.
@@ -194,7 +207,7 @@ func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next j
 			}
 		}
 		more = more || l.canSend()
-		if l.active = len(l.ready) > 0; l.active {
+		if l.active = l.ready.len() > 0; l.active {
 			keep = append(keep, l)
 		}
 	}
@@ -233,10 +246,10 @@ func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
 	defer d.mu.Unlock()
 	overdue = overdue && len(d.lanes) > 1
 	for _, l := range d.active {
-		if len(l.ready) == 0 || l.canSend() && !overdue {
+		if l.ready.len() == 0 || l.canSend() && !overdue {
 			continue
 		}
-		if now > d.enduresUntil(l) || overdue && len(l.ready) > maxClaimed/2 {
+		if now > d.enduresUntil(l) || overdue && l.ready.len() > maxClaimed/2 {
 			aside = append(aside, d.takeReady(l)...)
 		}
 	}
@@ -249,28 +262,28 @@ func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
 func (d *dispatcher) enduresUntil(l *lane) job.Time {
 	wait := patience
 	if !d.starved || len(d.lanes) == 1 {
-		wait = max(wait, l.ready[0].AckWait/4)
+		wait = max(wait, l.ready.top().AckWait/4)
 	}
-	return l.ready[0].since.Add(wait)
+	return l.ready.top().since.Add(wait)
 }
 
 // takeReady empties l.ready for setting aside, and takes what is not due yet as
 // well: it must not overtake the others. d.mu is held.
 func (d *dispatcher) takeReady(l *lane) []*flight {
-	taken := l.ready[:0]
-	take := func(fs []*flight) {
-		for _, f := range fs {
+	var taken []*flight
+	take := func(fs iter.Seq[*flight]) {
+		for f := range fs {
 			if f.lane == l && !f.gone {
 				d.drop(f)
 				taken = append(taken, f)
 			}
 		}
 	}
-	take(l.ready)
+	take(l.ready.all())
 	if l.early > 0 {
-		take(d.heap)
+		take(d.heap.all())
 	}
-	l.ready = nil
+	l.ready = dueQueue{}
 	d.claimed -= len(taken)
 	l.aside += len(taken)
 	d.block(l)

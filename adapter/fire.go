@@ -157,8 +157,10 @@ type publisher struct {
 	msg    nats.Msg
 	own    [6][1]string
 	buf    []byte
-	wait   time.Duration // what waitText says
+	wait   time.Duration // what waitText said last
 	text   string
+	due    job.Time // what dueText said last
+	dueStr string
 }
 
 func newPublisher(b *Bridge) *publisher {
@@ -178,10 +180,9 @@ func (p *publisher) publish(f *flight) error {
 	if f.Ack == job.AckStream {
 		msgID += "." + strconv.FormatUint(f.Incarnation, 10)
 	}
-	p.buf = f.Due.Time().AppendFormat(p.buf[:0], timeLayout)
 	p.set(0, headerMsgID, msgID)
 	p.set(1, headerJobID, f.ID)
-	p.set(2, headerDue, string(p.buf))
+	p.set(2, headerDue, p.dueText(f.Due))
 	p.set(3, headerAttempt, strconv.FormatUint(uint64(f.Attempt), 10))
 	p.set(4, headerAckWait, p.waitText(f.AckWait))
 	p.set(5, headerToken, reply[lastDot(reply)+1:])
@@ -206,6 +207,14 @@ func (p *publisher) waitText(d time.Duration) string {
 		p.wait, p.text = d, d.String()
 	}
 	return p.text
+}
+
+// dueText is t as RFC 3339; jobs that are due together have it in common.
+func (p *publisher) dueText(t job.Time) string {
+	if t != p.due {
+		p.due, p.dueStr = t, t.Time().Format(timeLayout)
+	}
+	return p.dueStr
 }
 
 func lastDot(s string) int {

@@ -44,9 +44,9 @@ const (
 type lane struct {
 	target  string
 	win     *window
-	ready   dueHeap // claimed and due, waiting for room
-	active  bool    // listed in dispatcher.active
-	settled bool    // a worker has settled something
+	ready   dueQueue // claimed and due, waiting for room
+	active  bool     // listed in dispatcher.active
+	settled bool     // a worker has settled something
 
 	waiting   bool     // the store may hold jobs set aside
 	aside     int      // set-aside calls under way
@@ -76,14 +76,14 @@ func (l *lane) blocks() bool { return l.parked != notParked || l.waiting || l.as
 
 // canSend reports whether the next ready job may be published.
 func (l *lane) canSend() bool {
-	return len(l.ready) > 0 && (l.ready[0].probe || (l.parked == notParked && l.win.room() > 0))
+	return l.ready.len() > 0 && (l.ready.top().probe || (l.parked == notParked && l.win.room() > 0))
 }
 
 // hunger is how many jobs set aside the lane should claim now. A waiting lane
 // claims when a quarter of its window is free, so that a round trip is worth
 // its while and the worker never runs dry.
 func (l *lane) hunger() int {
-	room := l.win.room() + l.ahead - len(l.ready)
+	room := l.win.room() + l.ahead - l.ready.len()
 	if !l.wanting() || room < max(1, l.win.size/4) {
 		return 0
 	}
@@ -106,5 +106,5 @@ func (l *lane) measure(now job.Time) {
 
 // idle reports whether the lane can be forgotten.
 func (l *lane) idle() bool {
-	return !l.blocks() && len(l.ready) == 0 && l.win.inFlight == 0
+	return !l.blocks() && l.ready.len() == 0 && l.win.inFlight == 0
 }
