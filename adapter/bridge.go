@@ -31,7 +31,7 @@ type Bridge struct {
 	intake  *intake
 	disp    *dispatcher
 	settler *settler
-	barrier *barrier
+	barrier *gather[*flight] // published, not yet confirmed
 	peers   *peers
 }
 
@@ -74,7 +74,7 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
 		return nil, err
 	}
-	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newBarrier(), newPeers(b)
+	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)
 	return b, nil
 }
 
@@ -120,17 +120,23 @@ func (b *Bridge) Run(ctx context.Context) error {
 	defer cancelWork()
 	dispatch, stopDispatch := context.WithCancel(work)
 	defer stopDispatch()
-	stopIntake, stopSettle := make(chan struct{}), make(chan struct{})
+	stopIntake, stopAcks, stopSettle := make(chan struct{}), make(chan struct{}), make(chan struct{})
 
-	var intake, dispatching, settling sync.WaitGroup
+	var intake, dispatching, acking, settling sync.WaitGroup
 	settling.Go(func() { b.settleLoop(work, stopSettle) })
+	acking.Go(func() { b.ackLoop(work, stopAcks) })
+	endSettling := func() {
+		close(stopAcks)
+		acking.Wait()
+		close(stopSettle)
+		settling.Wait()
+	}
 	acks, err := b.peers.serve(b.cfg.ID)
 	if err == nil {
 		err = b.intake.subscribe()
 	}
 	if err != nil {
-		close(stopSettle)
-		settling.Wait()
+		endSettling()
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	intake.Go(func() { b.intake.run(work, stopIntake) })
@@ -151,12 +157,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 	intake.Wait()
 	stopDispatch()
 	dispatching.Wait()
-	b.confirm(b.barrier.take())
+	b.confirm(b.barrier.take(nil))
 	b.settler.add(b.disp.giveBackUnsent()...)
 	b.drainAcks(drained.C)
 	b.endAcks(acks)
-	close(stopSettle)
-	settling.Wait()
+	endSettling()
 	b.peers.close()
 	return nil
 }

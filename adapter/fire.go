@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -102,7 +101,7 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 			unsent = append(unsent, f)
 		}
 	}
-	b.barrier.add(sent)
+	b.barrier.add(sent...)
 	b.unsent(unsent)
 }
 
@@ -225,34 +224,6 @@ func lastDot(s string) int {
 	return i
 }
 
-// barrier confirms that published jobs reached the server: one round trip for
-// all that were published since the last one.
-type barrier struct {
-	mu   sync.Mutex
-	sent []*flight
-	wake chan struct{}
-}
-
-func newBarrier() *barrier { return &barrier{wake: make(chan struct{}, 1)} }
-
-func (r *barrier) add(fs []*flight) {
-	if len(fs) == 0 {
-		return
-	}
-	r.mu.Lock()
-	r.sent = append(r.sent, fs...)
-	r.mu.Unlock()
-	wake(r.wake)
-}
-
-func (r *barrier) take() []*flight {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	fs := r.sent
-	r.sent = nil
-	return fs
-}
-
 const (
 	// barrierPause is the shortest time between two barriers.
 	barrierPause = 5 * time.Millisecond
@@ -263,7 +234,8 @@ const (
 	barrierTimeout = 5 * time.Second
 )
 
-// barrierLoop runs until ctx is done.
+// barrierLoop confirms that published jobs reached the server: one round trip
+// for all that were published since the last one. It runs until ctx is done.
 func (b *Bridge) barrierLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -273,7 +245,7 @@ func (b *Bridge) barrierLoop(ctx context.Context) {
 			return
 		case <-b.barrier.wake:
 		}
-		b.confirm(b.barrier.take())
+		b.confirm(b.barrier.take(nil))
 		sleepOrDone(ctx, timer, barrierPause)
 	}
 }

@@ -2,7 +2,6 @@ package adapter
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -14,7 +13,7 @@ const (
 	// settleBatch is how many settlements are worth a call of the store.
 	settleBatch = 1024
 	// settleLinger is how long settlements that nobody waits for are gathered.
-	settleLinger = 2 * time.Millisecond
+	settleLinger = 5 * time.Millisecond
 )
 
 // settlement is a job.Settlement with what follows once it is durable.
@@ -27,77 +26,59 @@ type settlement struct {
 	result  []byte
 }
 
-// settler gathers acknowledgements and other endings, so that one call of the
-// store settles many. Nothing in it blocks its callers.
+// settler takes acknowledgements in and has the store settle them, in two steps
+// so that a slot is free as soon as its delivery is acknowledged, also while the
+// store is at work.
 type settler struct {
-	mu    sync.Mutex
-	acks  []*nats.Msg
-	ended []settlement
-	wake  chan struct{}
+	acks  *gather[*nats.Msg]
+	ended *gather[settlement]
 }
 
-func newSettler() *settler { return &settler{wake: make(chan struct{}, 1)} }
+func newSettler() *settler { return &settler{newGather[*nats.Msg](), newGather[settlement]()} }
 
 // ack is the callback of the acknowledgement subscription.
-func (s *settler) ack(m *nats.Msg) {
-	s.mu.Lock()
-	s.acks = append(s.acks, m)
-	s.mu.Unlock()
-	wake(s.wake)
-}
+func (s *settler) ack(m *nats.Msg) { s.acks.add(m) }
 
 // add queues endings that this bridge decided on.
-func (s *settler) add(e ...settlement) {
-	if len(e) == 0 {
-		return
-	}
-	s.mu.Lock()
-	s.ended = append(s.ended, e...)
-	s.mu.Unlock()
-	wake(s.wake)
-}
+func (s *settler) add(e ...settlement) { s.ended.add(e...) }
 
-// take returns what was gathered, leaving reuse in its place.
-func (s *settler) take(reuse []*nats.Msg) ([]*nats.Msg, []settlement) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	acks, ended := s.acks, s.ended
-	s.acks, s.ended = reuse[:0], nil
-	return acks, ended
-}
-
-func (s *settler) empty() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.acks) == 0 && len(s.ended) == 0
-}
-
-// settleLoop settles what workers acknowledge, until stop is closed and
-// nothing is left.
-func (b *Bridge) settleLoop(ctx context.Context, stop <-chan struct{}) {
-	var (
-		batch  []settlement
-		acks   []*nats.Msg
-		linger = time.NewTimer(time.Hour)
-		since  time.Time // when the oldest of batch was taken
-	)
-	defer linger.Stop()
+// ackLoop turns what workers acknowledge into settlements, until stop is closed
+// and nothing is left.
+func (b *Bridge) ackLoop(ctx context.Context, stop <-chan struct{}) {
+	var acks []*nats.Msg
 	for {
 		select {
-		case <-b.settler.wake:
-		case <-linger.C:
+		case <-b.settler.acks.wake:
 		case <-stop:
-			if len(batch) == 0 && b.settler.empty() {
+			if b.settler.acks.empty() {
 				return
 			}
 		}
-		var ended []settlement
-		acks, ended = b.settler.take(acks)
+		acks = b.settler.acks.take(acks)
+		b.settler.add(b.translate(ctx, acks)...)
+	}
+}
+
+// settleLoop settles what has ended, until stop is closed and nothing is left.
+func (b *Bridge) settleLoop(ctx context.Context, stop <-chan struct{}) {
+	linger := time.NewTimer(time.Hour)
+	defer linger.Stop()
+	var batch, more []settlement
+	var since time.Time // when the oldest of batch was taken
+	for {
+		select {
+		case <-b.settler.ended.wake:
+		case <-linger.C:
+		case <-stop:
+			if len(batch) == 0 && b.settler.ended.empty() {
+				return
+			}
+		}
 		if len(batch) == 0 {
 			since = time.Now()
 		}
-		batch = b.translate(ctx, acks, append(batch, ended...))
-		clear(acks)
+		more = b.settler.ended.take(more)
+		batch = append(batch, more...)
 		if wait := settleLinger - time.Since(since); wait > 0 && !worthACall(batch) && !closed(stop) {
 			linger.Reset(wait)
 			continue
@@ -230,10 +211,10 @@ type parsedAck struct {
 	policy *job.Delivery // what the job says about retries; nil: not known
 }
 
-// translate appends to batch what the acknowledgements ms ask for.
-func (b *Bridge) translate(ctx context.Context, ms []*nats.Msg, batch []settlement) []settlement {
+// translate returns what the acknowledgements ms ask for.
+func (b *Bridge) translate(ctx context.Context, ms []*nats.Msg) []settlement {
 	if len(ms) == 0 {
-		return batch
+		return nil
 	}
 	parsed := make([]parsedAck, 0, len(ms))
 	for _, m := range ms {
@@ -244,6 +225,7 @@ func (b *Bridge) translate(ctx context.Context, ms []*nats.Msg, batch []settleme
 		}
 	}
 	unanswered := b.disp.resolve(parsed, b.now())
+	batch := make([]settlement, 0, len(parsed))
 	batch = append(batch, b.park(unanswered, noResponders)...)
 	b.lookup(ctx, parsed)
 	now := b.now()

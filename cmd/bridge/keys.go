@@ -76,6 +76,8 @@ var keys = []*key{
 		help: "lease of a delivery, unless the job says otherwise", set: duration(func(c *config) *time.Duration { return &c.bridge.AckWait })},
 	{name: "jobs.expires", def: "7d", unit: "duration",
 		help: "time after due when a job is dead instead of late, unless it says otherwise", set: duration(func(c *config) *time.Duration { return &c.bridge.Expires })},
+	{name: "dead.max_age", def: "30d", unit: "duration",
+		help: "how long dead jobs are kept; the removed ones are counted", set: duration(func(c *config) *time.Duration { return &c.bridge.DeadMaxAge })},
 	{name: "targets.allow", unit: "subject patterns", list: true, reload: true, defHelp: "all targets",
 		help: "patterns, one of which a target must match", set: func(c *config, v []string) error { c.bridge.AllowTargets = v; return nil }},
 	{name: "dispatch.max_in_flight", def: "1000", unit: "deliveries", reload: true,
