@@ -10,8 +10,9 @@
 //	Expired --> retry, bury or park        (expire.go)
 //
 // One goroutine each stores, claims, fires, confirms publishes, takes
-// acknowledgements in, settles and looks after leases, whatever the number of jobs; each handles what has
-// gathered as one batch. Callbacks of the NATS client only append to a queue.
+// acknowledgements in, settles and looks after leases, whatever the number of
+// jobs; each handles what has gathered as one batch. Callbacks of the NATS client
+// only append to a queue.
 //
 // # Guarantees
 //

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delaybridge/delaybridge/job"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 )
 
 const (
@@ -59,7 +59,7 @@ func runBench(ctx context.Context, c *command, std stdio, args []string) (err er
 		return err
 	}
 	defer responder.stop()
-	b := &bench{std: std, o: o, nc: nc, prefix: cfg.bridge.Prefix, target: "bench." + nuid.Next(), plain: <-responder.lines,
+	b := &bench{std: std, o: o, nc: nc, prefix: cfg.bridge.Prefix, target: "bench." + job.NewID(0), plain: <-responder.lines,
 		payload: []byte(strings.Repeat("x", o.size))}
 	return b.run(ctx)
 }

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/job"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 )
 
 // measurePlain measures plain request-reply with a responder in a process of
@@ -118,7 +118,7 @@ func (b *bench) intake(ctx context.Context) error {
 	defer sink.stop()
 	subject := b.prefix + ".in." + drainIn.String() + "." + b.target
 	plain := func(int) *nats.Msg { return &nats.Msg{Subject: subject, Data: b.payload} }
-	unique := nuid.Next()
+	unique := job.NewID(0)
 	named := func(i int) *nats.Msg {
 		return &nats.Msg{Subject: subject, Data: b.payload, Header: nats.Header{"Nats-Msg-Id": {unique + "-" + strconv.Itoa(i)}}}
 	}
