@@ -228,14 +228,14 @@ func (b *Bridge) watchErrors() {
 	b.out.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		m := publishRefused.FindStringSubmatch(err.Error())
 		if m == nil {
-			b.cfg.Logger.Error("NATS connection", "error", err)
+			b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
 			return
 		}
 		b.log.publish.Log(b.cfg.Logger, "the server does not let this bridge publish to a target: allow it in the bridge's permissions", "target", m[1])
 		b.settler.add(b.park(b.disp.refused(m[1], b.now()), noPermission)...)
 	})
 	b.in.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		b.cfg.Logger.Error("NATS connection", "error", err)
+		b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
 	})
 }
 

@@ -200,7 +200,7 @@ func asideSettlements(fs []*flight) []settlement {
 	s := make([]settlement, len(fs))
 	for i, f := range fs {
 		s[i] = settlement{
-			Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.SetAside, At: f.Next, Target: f.Target},
+			Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.SetAside, At: f.Next, Target: f.Target, Due: f.Due},
 			target:     f.Target, lane: f.lane,
 		}
 	}

@@ -174,7 +174,7 @@ func (d *dispatcher) makeReady(f *flight, now job.Time) {
 func (d *dispatcher) lost(f *flight) {
 	d.drop(f)
 	if f.sent {
-		f.lane.win.expired()
+		f.lane.win.expired(f, d.now())
 		d.feed(f.lane)
 	} else {
 		d.claimed--

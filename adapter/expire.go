@@ -10,6 +10,10 @@ import (
 const (
 	// expirePoll is how often leases are looked at without being woken.
 	expirePoll = time.Second
+	// foreignGrace is, with a quarter of the lease, how much later a lease of
+	// another bridge ends than the store knows: a job may have waited so long
+	// between claim and publish.
+	foreignGrace = time.Second
 	// expireBatch is how many leases that ran out are handled at a time.
 	expireBatch = 256
 )
@@ -67,10 +71,13 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement) {
 		switch verdict {
 		case leaseHeld:
 			s.Outcome, s.At = job.Extend, end
-		case leaseUncharged:
-			out = append(out, b.park([]*flight{f}, silent)...)
+		case leaseSpared:
+			out = append(out, b.parkSilent(f)...)
 			continue
 		case leaseOver:
+			if f == nil && d.Owner != b.cfg.ID && now < d.Deadline.Add(foreignGrace+d.AckWait/4) {
+				continue // the owner counts from the publish
+			}
 			b.metrics.expired.Inc()
 			b.again(&s, d, -1, now)
 		}
@@ -82,9 +89,9 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement) {
 type leaseVerdict uint8
 
 const (
-	leaseOver      leaseVerdict = iota // the attempt has failed
-	leaseHeld                          // this bridge counts it as running still
-	leaseUncharged                     // nobody seems to be there: park
+	leaseOver   leaseVerdict = iota // the attempt has failed
+	leaseHeld                       // this bridge counts it as running still
+	leaseSpared                     // nobody seems to be there: park
 )
 
 // expire looks a delivery up whose lease ran out in the store. A bridge counts
@@ -107,11 +114,21 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 		if f.probe {
 			f.Next = now // so that another job is the next probe
 		}
-		return f, leaseUncharged, 0
+		return f, leaseSpared, 0
 	}
 	d.drop(f)
-	f.lane.win.expired()
+	f.lane.win.expired(f, now)
 	wake(d.wakeFire)
 	d.feed(f.lane)
 	return f, leaseOver, 0
+}
+
+// parkSilent stops the target of f, on which nobody has ever settled anything.
+// Somebody may have had f, so its number rises, but its budget is spared.
+func (b *Bridge) parkSilent(f *flight) []settlement {
+	out := b.park([]*flight{f}, silent)
+	for i := range out {
+		out[i].Spare = out[i].Ref == f.Ref()
+	}
+	return out
 }

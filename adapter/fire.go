@@ -86,9 +86,9 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 	var unsent []*flight
 	sent := make([]*flight, 0, len(batch))
 	for _, f := range batch {
-		b.metrics.fired(now.Sub(f.Next))
 		switch err := pub.publish(f); {
 		case err == nil:
+			b.metrics.fired(now.Sub(f.Next))
 			sent = append(sent, f)
 		case errors.Is(err, nats.ErrMaxPayload):
 			b.giveUp(f, "terminated: larger than the server's max_payload")

@@ -29,10 +29,11 @@ const (
 // settle any delivery, so the two may overlap. The peer lets go when a bridge
 // with that id starts again.
 type peers struct {
-	b    *Bridge
-	mu   sync.Mutex
-	subs []*nats.Subscription
-	for_ map[string]*nats.Subscription // acknowledgement subjects served for peers, by bridge id
+	b      *Bridge
+	taking sync.WaitGroup
+	mu     sync.Mutex
+	subs   []*nats.Subscription
+	for_   map[string]*nats.Subscription // acknowledgement subjects served for peers, by bridge id
 }
 
 func newPeers(b *Bridge) *peers { return &peers{b: b, for_: make(map[string]*nats.Subscription)} }
@@ -107,6 +108,7 @@ func (p *peers) stopListening() {
 
 // close ends what is served for peers.
 func (p *peers) close() {
+	p.taking.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, s := range p.for_ {
@@ -121,7 +123,7 @@ func (p *peers) takeOver(m *nats.Msg) {
 	if subjects.CheckBridgeID(id) != nil || id == p.b.cfg.ID {
 		return
 	}
-	go func() { // a flush must not block the connection's callbacks
+	p.taking.Go(func() { // a flush must not block the connection's callbacks
 		s, err := p.serve(id)
 		if err != nil {
 			p.b.cfg.Logger.Warn("acknowledgements of a stopping bridge not taken over", "bridge", id, "error", err)
@@ -135,7 +137,7 @@ func (p *peers) takeOver(m *nats.Msg) {
 		p.mu.Unlock()
 		p.b.cfg.Logger.Info("serving the acknowledgements of a bridge that stops", "bridge", id)
 		p.b.respond(p.b.out, m.Reply, []byte(p.b.cfg.ID))
-	}()
+	})
 }
 
 // letGo ends the service for a bridge that has started again.

@@ -231,7 +231,7 @@ func (b *Bridge) translate(ctx context.Context, ms []*nats.Msg) []settlement {
 	now := b.now()
 	for i := range parsed {
 		p := &parsed[i]
-		if p.verb == verbUnanswered {
+		if p.verb == verbUnanswered || p.verb == verbMeaningless {
 			continue
 		}
 		s, err := b.outcome(p, now)
@@ -323,6 +323,9 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 	infos, err := b.store.Get(ctx, ids)
 	if err != nil {
 		b.storeFailed("get", err)
+		for _, i := range at {
+			parsed[i].verb = verbMeaningless // not answered: the worker repeats it, or the lease runs out
+		}
 		return
 	}
 	for k := range infos {

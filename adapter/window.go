@@ -19,8 +19,9 @@ type window struct {
 	limit    int
 	size     int
 	inFlight int
-	order    []aged  // unsettled deliveries by age; those that ended are dropped lazily
-	queue    []*lane // lanes with jobs set aside, in the order in which they get room
+	halved   job.Time // when a lease ran out last
+	order    []aged   // unsettled deliveries by age; those that ended are dropped lazily
+	queue    []*lane  // lanes with jobs set aside, in the order in which they get room
 }
 
 // aged is a delivery with the time from which its age counted when it was
@@ -55,10 +56,13 @@ func (w *window) settled(now job.Time) {
 	}
 }
 
-// expired counts a delivery whose lease ran out.
-func (w *window) expired() {
+// expired counts a delivery whose lease ran out. Of those that ran out together
+// only the first halves the window: the others were sent into the same one.
+func (w *window) expired(f *flight, now job.Time) {
 	w.inFlight--
-	w.size = max(1, w.size/2)
+	if f.since >= w.halved {
+		w.size, w.halved = max(1, w.size/2), now
+	}
 }
 
 // returned counts a delivery that reached no worker.

@@ -79,14 +79,19 @@ func TestWindowGrowsUpToItsLimit(t *testing.T) {
 	r.want(t, windowStart+2, 0)
 }
 
+// TestWindowHalvesWhenALeaseRunsOut halves once for all that were sent before it
+// was halved, and again for what was sent since.
 func TestWindowHalvesWhenALeaseRunsOut(t *testing.T) {
 	r := newWindowRig(1000)
-	fs := r.send(8)
 	for _, size := range []int{windowStart / 2, windowStart / 4, 2, 1, 1, 1} {
-		fs[0].gone = true
-		fs = fs[1:]
-		r.w.expired()
-		r.want(t, size, len(fs))
+		fs := r.send(3)
+		r.later(old)
+		for len(fs) > 0 {
+			fs[0].gone = true
+			r.w.expired(fs[0], r.now)
+			fs = fs[1:]
+			r.want(t, size, len(fs))
+		}
 	}
 }
 

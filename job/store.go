@@ -145,10 +145,18 @@ const (
 type Settlement struct {
 	Ref
 	Outcome Outcome
-	At      Time   // Retry, Release, SetAside: next attempt; Extend: end of the lease
-	Target  string // SetAside: the job's target, required; Complete: as Due
-	Due     Time   // Complete: the job's due time and target where the caller knows them, which spares the store to look
-	Reason  string // Bury: why, at most 255 bytes (longer ones are cut)
+	// At is the next attempt of Retry, Release and SetAside, the end of the
+	// lease of Extend.
+	At Time
+	// Target is the job's, which SetAside needs. Complete and SetAside spare the
+	// store a look at the job when it and Due, the job's due time, are given.
+	Target string
+	Due    Time
+	// Spare keeps SetAside from taking the attempt back: it does not count
+	// against MaxAttempts (Base rises with it), but its number is used up.
+	Spare bool
+	// Reason is why Bury ends the job, at most 255 bytes (longer ones are cut).
+	Reason string
 }
 
 // SettleResult is the outcome of one settlement.

@@ -42,6 +42,11 @@ func (s *Store) settle(now job.Time, t *job.Settlement) job.SettleResult {
 	case job.Release:
 		s.giveBack(slot, scheduled, t.At, 1)
 	case job.SetAside:
+		if t.Spare {
+			s.entries.at(slot).run.base++
+			s.giveBack(slot, setAside, t.At, 0)
+			break
+		}
 		s.giveBack(slot, setAside, t.At, 1)
 	case job.Bury:
 		s.bury(slot, now, t.Reason)

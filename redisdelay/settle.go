@@ -149,17 +149,29 @@ func addOthers(c *call, sh *settleShard, list []job.Settlement) {
 	c.add(ops)
 	for k, i := range sh.others {
 		st := &list[i]
-		ops[k] = settleOps[st.Outcome]
+		ops[k] = settleOp(st)
 		c.add(appendLease(nil, &st.Ref))
 		switch st.Outcome {
 		case job.Complete:
 			c.add(int64(st.Attempt))
 		case job.Bury:
 			c.add(st.Reason[:min(len(st.Reason), maxReasonLen)])
+		case job.SetAside:
+			c.add(fmt.Sprintf("%016d%s", st.At, st.Target))
 		default:
 			c.add(int64(st.At))
 		}
 	}
+}
+
+func settleOp(st *job.Settlement) byte {
+	switch {
+	case st.Outcome == job.SetAside && st.Spare:
+		return 's'
+	case st.Outcome == job.SetAside && st.Attempt == 1 && st.At == st.Due:
+		return 'W'
+	}
+	return settleOps[st.Outcome]
 }
 
 // settleOps are the script's names of the outcomes.

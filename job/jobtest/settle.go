@@ -25,6 +25,7 @@ var settleTests = []test{
 	{"Extend", testSettleExtend},
 	{"Mixed", testSettleMixed},
 	{"TwiceInBatch", testSettleTwiceInBatch},
+	{"Spare", testSettleSpare},
 	{"Prune", testPrune},
 }
 
@@ -391,4 +392,30 @@ func testPrune(h *harness) {
 	if dead := h.listAll(job.Query{State: job.Dead, Limit: 100}); len(dead) != 10 {
 		h.Errorf("%d dead jobs left, want 10", len(dead))
 	}
+}
+
+// testSettleSpare sets a job aside without taking the attempt back: its number
+// rises and its budget does not shrink.
+func testSettleSpare(h *harness) {
+	j := h.mk("a", "orders.new", 0)
+	j.MaxAttempts = 2
+	h.mustPut(j)
+	d := h.claimOne(0)
+	for attempt := uint32(1); attempt <= 3; attempt++ {
+		if d.Attempt != attempt || d.Base != attempt-1 || d.LastAttempt() {
+			h.Errorf("attempt %d of base %d, last %v; want %d of %d, not the last", d.Attempt, d.Base, d.LastAttempt(), attempt, attempt-1)
+		}
+		s := settlement(h, d.Ref(), job.SetAside)
+		s.At, s.Spare = h.t0, true
+		h.mustSettle(0, s)
+		if i := h.wantState("a", job.Pending); i.Attempt != attempt || i.Base != attempt {
+			h.Errorf("set aside, the job is at attempt %d of base %d, want %d of %d", i.Attempt, i.Base, attempt, attempt)
+		}
+		d = h.claim(job.ClaimRequest{Now: h.t0, Until: h.t0, Max: 1, Target: "orders.new"}).Deliveries[0]
+	}
+	h.mustSettle(0, job.Settlement{Ref: d.Ref(), Outcome: job.Retry, At: h.t0})
+	if d = h.claimOne(0); !d.LastAttempt() {
+		h.Errorf("attempt %d of base %d is not the last of a budget of 2", d.Attempt, d.Base)
+	}
+	h.complete(0, d)
 }

@@ -6,8 +6,10 @@
 --       before; then of the known completions: the leases, the ids, (id, entry)
 --       of those with chosen ids, the ids with runs before;
 --       then one operation per other settlement: c complete, t retry, l release,
---       w set aside, b bury, e extend; then of each lease and argument: c the
---       attempt, t l w e a time, b the reason.
+--       w set aside, W set aside a first attempt that is due as its record says,
+--       s set aside with the attempt spared, b bury, e extend; then of each lease and argument: c the
+--       attempt, t l e a time, w W s a time of 16 digits and the target, b the
+--       reason.
 -- Result: {0, time, exceptions}, a flat list of (index, code) for what was not
 --       settled, known completions first: r the same completion came before, s
 --       stale, u unknown.
@@ -99,10 +101,26 @@ end
 
 -- again makes a job pending. One that nobody had yet, due when its record says,
 -- needs no run state.
-local function again(id, at, charge)
+local function again(id, at, charge, spare)
   local attempts, base = read_tries(call('HGET', OWN, id))
+  base = base + (spare or 0)
   if attempts + charge > 0 or struct.unpack('>I8', call('HGET', JOB, id), 10) ~= tonumber(at) then
     call('HSET', OWN, id, tries(attempts + charge, base, at))
+  end
+end
+
+-- set_aside notes a job for the wait key of its target; store_aside writes them,
+-- one command a key.
+local apart = {}
+local function set_aside(id, at, target)
+  apart[target] = apart[target] or {}
+  push2(apart[target], at, id)
+end
+
+local function store_aside()
+  for target, list in pairs(apart) do
+    zadd(waits[target], list)
+    call('SADD', WAITS, target)
   end
 end
 
@@ -127,12 +145,14 @@ local settle = {
     again(id, at, 0)
     call('ZADD', DUE, at, id)
   end,
-  w = function(id, at)
-    local target = target_of(call('HGET', JOB, id))
-    again(id, at, 0)
-    -- A wrong target would name a wait key that was not given.
-    call('ZADD', waits[target] or DUE, at, id)
-    if waits[target] then call('SADD', WAITS, target) end
+  W = function(id, to) set_aside(id, sub(to, 1, 16), sub(to, 17)) end,
+  w = function(id, to)
+    again(id, sub(to, 1, 16), 0)
+    set_aside(id, sub(to, 1, 16), sub(to, 17))
+  end,
+  s = function(id, to)
+    again(id, sub(to, 1, 16), 1, 1)
+    set_aside(id, sub(to, 1, 16), sub(to, 17))
   end,
   b = function(id, reason)
     local attempts, base = read_tries(call('HGET', OWN, id))
@@ -155,5 +175,6 @@ for i = 1, #ARGV[OTHERS] do
     refuse(known + i, member, op == 'c')
   end
 end
+store_aside()
 save(out)
 return {0, clock, out}
