@@ -27,38 +27,41 @@
 //	<p>:{<s>}:due          ZSET  id -> time of the next attempt
 //	<p>:{<s>}:wait:<t>     ZSET  likewise, for jobs set aside for the target <t>
 //	<p>:{<s>}:waits        SET   the targets with a wait key
-//	<p>:{<s>}:inf          ZSET  id -> end of the lease
+//	<p>:{<s>}:inf          ZSET  lease -> end of the lease
 //	<p>:{<s>}:dead         ZSET  id -> time of death
 //	<p>:{<s>}:job          HASH  id -> record, see job.AppendRecord
 //	<p>:{<s>}:own          HASH  id -> run state
 //	<p>:{<s>}:done:0, :1   HASH  id -> what is remembered of a job that ended
-//	<p>:{<s>}:fin:0, :1    HASH  likewise, for completed jobs with generated ids
+//	<p>:{<s>}:fin:0, :1    STRING  the same for completed jobs with generated ids
 //	<p>:{<s>}:meta         HASH  see below
 //
-// A job that lives has a record and is in exactly one of the sorted sets. Its
-// run state exists from the first delivery on, so a job that nobody has seen
-// yet costs nothing for it:
+// A job that lives has a record and is in exactly one of the sorted sets, by its
+// id or, while it runs, by its lease: the id, followed by a tag of 8 bytes, of
+// which 6 are random and 2 stand for the owner. The nonce of a delivery is the
+// tag mixed with incarnation and attempt, so that a Ref which is not exactly the
+// present one leads to a lease that is not there. That lets one ZREM check and
+// end the leases of a whole batch, and nothing else is written per delivery.
 //
-//	incarnation 8 bytes, attempt 4, nonce 8, base 4, text
+// A run state exists once an attempt has ended without completing the job:
 //
-// The nonce is zero while no lease is held. The text is the owner of the lease,
-// for a pending job the time of its next attempt (8 bytes), for a dead one the
-// reason. A settlement is accepted when the first 20
-// bytes are those of its Ref: no record is read for it.
+//	attempts that ended 4 bytes, those before the budget began 4, time of the
+//	next attempt 8, for a dead job the reason
 //
 // An id is in a done hash only while no job of that id lives:
 //
-//	kind d (done) or c (cancelled), incarnation 8 bytes, attempt 4, nonce 8,
-//	time of the end 8, due 8, "1" for a generated id or else "0", target
+//	kind d (done) or c (cancelled), tag 8 bytes, incarnation 8, attempt 4, time
+//	of the end 8, due 8, "1" for a generated id or else "0", target
 //
 // The two take turns: one is written to for a dedup window, and when the turn
 // changes the other one, older than a window by then, is dropped whole. The fin
-// hashes serve only to recognise a completion that is sent again; they take
-// turns also when one is full, so they hold the newest.
+// strings serve to recognise a completion that is sent again: they are such
+// entries one after the other, each behind its length (2 bytes) and its id (12).
+// They take turns also when one is full, so they hold the newest.
 //
 // meta holds epoch (random, set when the shard is first used: another one means
 // that the data is not what it was), gen and rot (which done hash is written
-// to, and since when), fin (which fin hash), and per script that writes and bridge <script>:<bridge>,
+// to, and since when), fin (which fin string), owner:<2 bytes> (the owner that
+// these stand for), and per script that writes and bridge <script>:<bridge>,
 // the number of the last call, 16 digits, and its result in MessagePack.
 //
 // An id of the form of generated ids is kept in the shard that it names, modulo
