@@ -24,7 +24,7 @@ define need
 	{ echo "$(1) cannot be installed here: install it by hand, so that it is on PATH, and run this again" >&2; exit 1; }; }
 endef
 
-.PHONY: help build test race fuzz bench soak vet staticcheck vuln fmt-check tidy-check redis-server cc
+.PHONY: help build test test-js race fuzz bench soak vet staticcheck vuln fmt-check tidy-check redis-server cc npm
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,17 @@ build: ## build bin/delaybridge
 
 test: redis-server ## run all tests; installs redis-server if it is missing
 	$(GO) test -timeout 10m ./...
+
+test-js: build npm ## run the nats.js example against a bridge of its own; installs npm if it is missing
+	@cd examples/js; \
+	timeout 120 npm ci --no-fund --no-audit --no-update-notifier; \
+	exec 3< <(exec $(BIN)/delaybridge dev --store local --drain 1s --id js --nats-url nats://127.0.0.1:0 --http-addr off 2>&1); \
+	bridge=$$!; trap 'kill $$bridge 2>/dev/null; wait $$bridge' EXIT; \
+	log=; until [[ $$log =~ msg=ready\ nats=([^ ]+) ]]; do \
+		read -rt 20 log <&3 || { echo "the bridge does not start" >&2; exit 1; }; \
+		echo "$$log"; \
+	done; \
+	NATS_URL=$${BASH_REMATCH[1]} timeout 60 node walk.mjs
 
 race: redis-server cc ## run the unit tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m $(UNIT)
@@ -81,6 +92,9 @@ tidy-check: ## fail if go mod tidy would change go.mod or go.sum
 
 redis-server:
 	$(call need,redis-server,redis-server)
+
+npm: # with node
+	$(call need,npm,npm)
 
 cc: # the race detector needs cgo
 	$(call need,gcc,gcc libc6-dev)

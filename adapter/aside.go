@@ -54,6 +54,7 @@ func (d *dispatcher) takeReady(l *lane) []*flight {
 	}
 	l.ready = dueQueue{}
 	d.claimed -= len(taken)
+	d.madeRoom()
 	l.aside += len(taken)
 	d.block(l)
 	return taken
@@ -179,7 +180,7 @@ func (d *dispatcher) waitingTargets(targets []string) {
 	defer d.mu.Unlock()
 	for _, t := range targets {
 		l := d.lane(t)
-		l.waiting = true
+		l.waiting, l.asideNext = true, 0
 		d.block(l)
 		d.feed(l)
 	}

@@ -140,6 +140,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	intake.Go(func() { b.intake.run(work, stopIntake) })
+	intake.Go(func() { b.intake.overflow(stopIntake) })
 	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop} {
 		dispatching.Go(func() { loop(dispatch) })
 	}
@@ -183,7 +184,8 @@ func (b *Bridge) endAcks(acks *nats.Subscription) {
 // drainAcks serves acknowledgements until nothing is in flight, a peer serves
 // them, or the drain time is over.
 func (b *Bridge) drainAcks(end <-chan time.Time) {
-	if b.disp.inFlight() > 0 && b.peers.handOver() {
+	b.peers.handOverServed()
+	if b.disp.inFlight() > 0 && b.peers.handOver(b.cfg.ID) {
 		return
 	}
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -141,6 +141,9 @@ func (b *Bridge) claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, er
 		b.storeFailed("claim", err)
 		return c, err
 	}
+	if c.SetAside > 0 {
+		b.disp.waitingTargets(r.Blocked)
+	}
 	live := b.buryUnfit(ctx, c.Deliveries)
 	b.setAside(ctx, b.disp.admit(live, r.Target != ""))
 	return c, nil
@@ -158,7 +161,8 @@ func (b *Bridge) claimAside(ctx context.Context, l *lane, now job.Time) job.Time
 		b.disp.claimedAside(l, 0, now.Add(b.cfg.ClaimAhead))
 		return now.Add(b.cfg.ClaimAhead)
 	}
-	return b.disp.claimedAside(l, len(c.Deliveries), c.NextDue)
+	b.disp.claimedAside(l, len(c.Deliveries), c.NextDue)
+	return 0 // the lane is listed again when there is more
 }
 
 // buryUnfit sends jobs that may not be delivered any more to the dead-letter
@@ -231,6 +235,9 @@ func (d *dispatcher) patienceEnds(now job.Time) (at job.Time) {
 			}
 		}
 	}
+	if d.starved && at == 0 {
+		return now.Add(patience) // what was claimed ahead will be due, and may have to wait
+	}
 	if at != 0 {
 		at = max(at, now.Add(time.Millisecond))
 	}
@@ -282,19 +289,17 @@ func (d *dispatcher) wants(l *lane) int {
 }
 
 // claimedAside notes the outcome of a claim of n jobs set aside; next is when
-// the first of the others is due, zero: none is left. It returns when to
-// claim again.
-func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) job.Time {
+// the first of the others is due, zero: none is left.
+func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if next == 0 && l.aside == 0 {
-		l.waiting = false
+	if l.waiting = next != 0 || l.aside > 0; !l.waiting {
 		if l.parked == notParked || (n == 0 && l.win.inFlight == 0) {
 			l.parked = notParked
 			d.unblock(l)
 		}
 		d.feed(l) // others of a shared window
-		return 0
+		return
 	}
 	l.asideNext = next
 	switch {
@@ -304,7 +309,6 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) job.Time {
 		l.probeAt = max(l.probeAt, next)
 		d.planProbe(l.probeAt)
 	}
-	return 0
 }
 
 // takeProbes returns parked lanes whose probe is due at now, and when the

@@ -178,6 +178,16 @@ func (d *dispatcher) lost(f *flight) {
 		d.feed(f.lane)
 	} else {
 		d.claimed--
+		d.madeRoom()
+	}
+}
+
+// madeRoom wakes the claimer when it waits for room and there is some. d.mu is
+// held.
+func (d *dispatcher) madeRoom() {
+	if d.starved && maxClaimed-d.claimed >= minRoom {
+		d.starved = false
+		wake(d.wakeClaim)
 	}
 }
 
@@ -215,10 +225,7 @@ func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next j
 	if f := d.heap.top(); f != nil {
 		next = f.Next
 	}
-	if d.starved && maxClaimed-d.claimed >= minRoom {
-		d.starved = false
-		wake(d.wakeClaim)
-	}
+	d.madeRoom()
 	return batch, next, more
 }
 

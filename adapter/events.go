@@ -41,7 +41,7 @@ func (b *Bridge) event(name string, body any) {
 // logs are the lines whose number would grow with the traffic: each kind is
 // written at most once per logEvery.
 type logs struct {
-	rejected, dead, nak, publish, reply, event, store, conn limitedLog
+	rejected, dead, nak, ack, publish, reply, event, store, conn limitedLog
 }
 
 const logEvery = time.Second

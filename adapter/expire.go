@@ -14,8 +14,11 @@ const (
 	// another bridge ends than the store knows: a job may have waited so long
 	// between claim and publish.
 	foreignGrace = time.Second
+	// foreignPause is the shortest time between two looks while such leases are
+	// due: they are found again each time.
+	foreignPause = 100 * time.Millisecond
 	// expireBatch is how many leases that ran out are handled at a time.
-	expireBatch = 256
+	expireBatch = 2048
 )
 
 // expireLoop ends deliveries whose lease ran out, of this and of crashed
@@ -49,8 +52,11 @@ func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 		b.storeFailed("expired", err)
 		return poll
 	}
-	ended := b.expire(ds, now)
+	ended, spared := b.expire(ds, now)
 	b.settleOrPass(ctx, ended)
+	if spared > 0 {
+		next = max(next, now.Add(foreignPause))
+	}
 	for i := range ended {
 		if at := ended[i].At; ended[i].Outcome == job.Extend && (next == 0 || at < next) {
 			next = at
@@ -62,8 +68,9 @@ func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 	return next
 }
 
-// expire decides what becomes of deliveries whose lease ran out in the store.
-func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement) {
+// expire decides what becomes of deliveries whose lease ran out in the store;
+// spared is how many of other bridges may still be running.
+func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spared int) {
 	for i := range ds {
 		d := &ds[i]
 		s := settlement{Settlement: job.Settlement{Ref: d.Ref()}, target: d.Target}
@@ -76,14 +83,15 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement) {
 			continue
 		case leaseOver:
 			if f == nil && d.Owner != b.cfg.ID && now < d.Deadline.Add(foreignGrace+d.AckWait/4) {
-				continue // the owner counts from the publish
+				spared++ // the owner counts from the publish
+				continue
 			}
 			b.metrics.expired.Inc()
 			b.again(&s, d, -1, now)
 		}
 		out = append(out, s)
 	}
-	return out
+	return out, spared
 }
 
 type leaseVerdict uint8

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,9 +84,11 @@ func (b *Bridge) sleepUntil(ctx context.Context, timer *time.Timer, next job.Tim
 // fire publishes batch and hands it to the barrier.
 func (b *Bridge) fire(pub *publisher, batch []*flight) {
 	now := b.now()
+	link := b.out.Stats().Reconnects
 	var unsent []*flight
 	sent := make([]*flight, 0, len(batch))
 	for _, f := range batch {
+		f.link = link
 		switch err := pub.publish(f); {
 		case err == nil:
 			b.metrics.fired(now.Sub(f.Next))
@@ -259,6 +262,18 @@ func (b *Bridge) confirm(fs []*flight) {
 	if err := b.out.FlushTimeout(barrierTimeout); err != nil {
 		b.unconfirmed(fs, err)
 		return
+	}
+	// What went out on an earlier connection is not confirmed by this one.
+	link := b.out.Stats().Reconnects
+	var lost []*flight
+	fs = slices.DeleteFunc(fs, func(f *flight) bool {
+		if f.link != link {
+			lost = append(lost, f)
+		}
+		return f.link != link
+	})
+	if len(lost) > 0 {
+		b.unconfirmed(lost, nats.ErrConnectionReconnecting)
 	}
 	if unacked := withoutAck(fs); len(unacked) > 0 {
 		time.Sleep(refusalGrace)

@@ -3,6 +3,7 @@ package adapter
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
@@ -14,6 +15,8 @@ const (
 	intakeBatch = 256
 	// intakeGroup is the queue group that all bridges of a prefix form.
 	intakeGroup = "delaybridge"
+	// overflowPeriod is how often the queue is looked at while the store is busy.
+	overflowPeriod = 10 * time.Millisecond
 )
 
 // intake stores what producers publish. What arrives while a batch is being
@@ -76,9 +79,36 @@ func (in *intake) run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
+// overflow refuses messages while the store is so slow that the queue is nearly
+// full, until stop is closed: beyond it the client would drop them unanswered.
+func (in *intake) overflow(stop <-chan struct{}) {
+	ticker := time.NewTicker(overflowPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+		}
+		for in.full() {
+			select {
+			case m := <-in.msgs:
+				in.reject(m, in.overloadError())
+			default:
+			}
+		}
+	}
+}
+
+func (in *intake) full() bool { return len(in.msgs) > cap(in.msgs)*19/20 }
+
+func (in *intake) overloadError() *job.Error {
+	return job.ErrFull.With("intake overloaded: more than 95 %% of the %d messages that may wait (%s) do; try again later", cap(in.msgs), keyIntakeQueue)
+}
+
 // gather makes a batch of m and what has arrived since.
 func (in *intake) gather(m *nats.Msg) {
-	in.overloaded = len(in.msgs) > cap(in.msgs)*19/20
+	in.overloaded = in.full()
 	in.batch = append(in.batch[:0], m)
 	for len(in.batch) < intakeBatch {
 		select {
@@ -94,7 +124,7 @@ func (in *intake) gather(m *nats.Msg) {
 func (in *intake) handle(ctx context.Context) {
 	if in.overloaded {
 		for _, m := range in.batch {
-			in.reject(m, job.ErrFull.With("intake overloaded: more than 95 %% of the %d messages that may wait (%s) do; try again later", cap(in.msgs), keyIntakeQueue))
+			in.reject(m, in.overloadError())
 		}
 		return
 	}

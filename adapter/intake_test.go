@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +87,53 @@ func TestIntakeOverload(t *testing.T) {
 		t.Errorf("%d refused as overload, %d stored; want some of both", full, stored)
 	}
 	r.schedule("delay.in.1h.t.x", "p")
+}
+
+// TestIntakeOverloadWhileTheStoreHangs: each message beyond those that may wait
+// gets one of them refused at once, not when the store is done.
+func TestIntakeOverloadWhileTheStoreHangs(t *testing.T) {
+	const queue, most, beyond = 200, 190, 30
+	store := &faultStore{Store: memdelay.New(memdelay.Options{})}
+	entered, release := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	store.put = func(ctx context.Context, jobs []job.Job) ([]job.PutResult, error) {
+		first.Do(func() { close(entered) })
+		<-release
+		return store.Store.Put(ctx, jobs)
+	}
+	r := newRig(t, withStore(store), withConfig(func(c *adapter.Config) { c.IntakeQueue, c.StoreTimeout = queue, time.Minute }))
+	releaseOnce := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(releaseOnce)
+	inbox := r.nc.NewRespInbox()
+	replies := r.listen(inbox)
+	publish := func() {
+		if err := r.nc.PublishRequest("delay.in.1h.t.x", inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish()
+	<-entered
+	for range most {
+		publish()
+	}
+	r.intakeArrived()
+	nothing(t, replies)
+	for range beyond {
+		start := time.Now()
+		publish()
+		if a := decodeAck(t, receive(t, replies)); a.Error == nil || a.Error.ErrCode != job.ErrFull.ErrCode || a.Error.Code != job.ErrFull.Code {
+			t.Fatalf("answered %+v", a)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("refused after %v", took)
+		}
+	}
+	releaseOnce()
+	for range most + 1 {
+		if a := decodeAck(t, receive(t, replies)); a.Error != nil {
+			t.Fatalf("one that may wait was refused: %+v", *a.Error)
+		}
+	}
 }
 
 func TestStoreUnavailable(t *testing.T) {

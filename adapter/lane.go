@@ -12,6 +12,7 @@ type flight struct {
 	job.Delivery
 	lane  *lane
 	sent  bool     // published; before that it waits in a heap
+	link  uint64   // how often the connection had been made anew before the publish
 	probe bool     // sent to find out whether a parked target takes jobs again
 	gone  bool     // ended or given back
 	since job.Time // when it became ready; once sent: from when its lease and its age count

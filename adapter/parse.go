@@ -134,7 +134,7 @@ func (r *request) headers(b *Bridge, h nats.Header) *job.Error {
 			return controlError(control, errors.New("given more than once"))
 		}
 		r.seen = append(r.seen, control)
-		if err := r.control(b, control, strings.TrimSpace(h[name][0])); err != nil {
+		if err := r.control(b, control, strings.Trim(h[name][0], " \t")); err != nil {
 			return err
 		}
 	}

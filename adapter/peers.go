@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,6 +125,11 @@ func (p *peers) takeOver(m *nats.Msg) {
 	if subjects.CheckBridgeID(id) != nil || id == p.b.cfg.ID {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.subs == nil {
+		return // this bridge stops as well
+	}
 	p.taking.Go(func() { // a flush must not block the connection's callbacks
 		s, err := p.serve(id)
 		if err != nil {
@@ -150,13 +157,25 @@ func (p *peers) letGo(m *nats.Msg) {
 	}
 }
 
-// handOver asks a peer to serve this bridge's acknowledgements and reports
-// whether one does.
-func (p *peers) handOver() bool {
-	m, err := p.b.out.Request(subjects.Takeover(p.b.cfg.Prefix), []byte(p.b.cfg.ID), takeoverTimeout)
+// handOver asks a peer to serve the acknowledgements of the bridge with that id
+// and reports whether one does.
+func (p *peers) handOver(id string) bool {
+	m, err := p.b.out.Request(subjects.Takeover(p.b.cfg.Prefix), []byte(id), takeoverTimeout)
 	if err != nil {
 		return false
 	}
-	p.b.cfg.Logger.Info("a peer serves this bridge's acknowledgements", "peer", string(m.Data))
+	p.b.cfg.Logger.Info("a peer serves the acknowledgements", "bridge", id, "peer", string(m.Data))
 	return true
+}
+
+// handOverServed passes on what this bridge serves for others.
+func (p *peers) handOverServed() {
+	p.mu.Lock()
+	ids := slices.Collect(maps.Keys(p.for_))
+	p.mu.Unlock()
+	for _, id := range ids {
+		if !p.handOver(id) {
+			return // nobody is left
+		}
+	}
 }

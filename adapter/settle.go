@@ -161,8 +161,11 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 	var buf []byte
 	for i := range s {
 		e, r := &s[i], res[i]
+		if repeated && (r == job.Repeated || r == job.Stale && e.Outcome != job.Complete) {
+			r = job.Settled // most likely by the call whose answer was lost
+		}
 		b.metrics.settled(e.Outcome, r)
-		if r == job.Settled || r == job.Repeated && repeated {
+		if r == job.Settled {
 			b.follow(e)
 		}
 		if e.reply == "" {
@@ -405,11 +408,16 @@ func (b *Bridge) park(fs []*flight, why parkReason) []settlement {
 	return asideSettlements(aside)
 }
 
+// refuse answers an acknowledgement that cannot be read. Without anybody to
+// answer it is a line of the log: the worker would not learn otherwise why its
+// jobs come again.
 func (b *Bridge) refuse(reply string, e *job.Error) {
 	b.metrics.ackRefused()
 	if reply = b.replySubject(reply); reply != "" {
 		b.respond(b.out, reply, appendRefusal(nil, e))
+		return
 	}
+	b.log.ack.Log(b.cfg.Logger, "acknowledgement refused, the job is still the worker's", "error", e)
 }
 
 func (b *Bridge) respond(nc *nats.Conn, reply string, data []byte) {

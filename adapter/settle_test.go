@@ -282,6 +282,45 @@ func TestResultAfterALostAnswer(t *testing.T) {
 	nothing(t, results)
 }
 
+// TestVerbsAfterALostAnswer loses the answer of the store to settlements that
+// cannot be told, when they are repeated, from stale ones.
+func TestVerbsAfterALostAnswer(t *testing.T) {
+	store := &faultStore{Store: memdelay.New(memdelay.Options{})}
+	var lose atomic.Bool
+	store.settle = func(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
+		res, err := store.Store.Settle(ctx, now, list)
+		if lose.Swap(false) {
+			return nil, errors.New("answer lost")
+		}
+		return res, err
+	}
+	r := newRig(t, withStore(store))
+	work, dead := r.worker("t.x"), r.listen("delay.event.dead")
+	for _, c := range []struct {
+		verb  string
+		state job.State
+	}{{"-NAK", job.Pending}, {"+TERM no use", job.Dead}, {"+WPI", job.Running}} {
+		a := r.schedule("delay.in.0s.t.x", "p", "Delay-Backoff", "1h")
+		m := receive(t, work)
+		lose.Store(true)
+		if answer := r.settle(m, c.verb); answer != "" || lose.Load() {
+			t.Errorf("%q answered %q", c.verb, answer)
+		}
+		if got := r.state(a.ID); got.State != c.state || got.Attempt != 1 {
+			t.Errorf("%q: %s after %d attempts, want %s", c.verb, got.State, got.Attempt, c.state)
+		}
+		switch c.state {
+		case job.Dead:
+			if e := receiveDead(t, dead); e.ID != a.ID || e.Reason != "terminated: no use" {
+				t.Errorf("event %+v", e)
+			}
+		case job.Running:
+			r.done(m)
+		}
+	}
+	nothing(t, dead)
+}
+
 // TestSettlementSurvivesStoreFailure lets the store fail for a while.
 func TestSettlementSurvivesStoreFailure(t *testing.T) {
 	store := &faultStore{Store: memdelay.New(memdelay.Options{})}

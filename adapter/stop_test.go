@@ -282,6 +282,28 @@ func TestPeerTakesOver(t *testing.T) {
 	nothing(t, work)
 }
 
+// TestRollingStop stops one bridge after the other, as an upgrade does: whoever
+// serves the acknowledgements of one that stopped passes them on.
+func TestRollingStop(t *testing.T) {
+	r := newRig(t, withConfig(longDrain))
+	work := r.worker("t.x")
+	a := r.schedule("delay.in.0s.t.x", "p", "Delay-Ack-Wait", "10s")
+	m := receive(t, work)
+	next := newRig(t, beside(r), withConfig(second))
+	if err := r.stop(); err != nil {
+		t.Errorf("Run of the first: %v", err)
+	}
+	newRig(t, beside(r), withConfig(func(c *adapter.Config) { c.ID = "b3" }))
+	if err := next.stop(); err != nil {
+		t.Errorf("Run of the second: %v", err)
+	}
+	r.done(m)
+	if got := r.state(a.ID); got.State != job.Done || got.Attempt != 1 {
+		t.Errorf("%s after %d attempts", got.State, got.Attempt)
+	}
+	nothing(t, work)
+}
+
 // TestTakeoverUnderLoad lets workers acknowledge while a bridge stops: with a
 // peer there, nothing is delivered twice.
 func TestTakeoverUnderLoad(t *testing.T) {

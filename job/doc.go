@@ -4,12 +4,13 @@
 //
 // # Life of a job
 //
-//	           Put                    Claim                   Settle Done
-//	(nothing) -----> pending ------------------------> running ----------> done
-//	                 ^  |  ^                              | |
-//	                 |  |  +--- Settle Retry, SetAside ---+ |
-//	                 |  +--- Cancel ---> cancelled          +-- Settle Dead --> dead
-//	                 +---------------------- Reschedule (requeue) --------------+
+//	           Put              Claim             Settle Complete
+//	(nothing) -----> pending -----------> running ---------------> done
+//	                 ^  |  ^                 |  |
+//	                 |  |  +-----------------+  +- Settle Bury --> dead
+//	                 |  |  Settle Retry, Release, SetAside         |  |
+//	                 |  +--- Cancel ---> cancelled <--- Cancel ----+  |
+//	                 +------------- Reschedule (Requeue) -------------+
 //
 // A pending job is either scheduled (ordered by the time of its next attempt)
 // or set aside (kept apart, by target, because its target takes nothing now).

@@ -10,7 +10,7 @@
 // index finds the slot by id. Every pending job is in one min-heap of slots by
 // the time of its next attempt: the one for what is scheduled, or the one of
 // its target when it is set aside. Running jobs are in a heap by the end of
-// their lease. Dead jobs are in none. What a first delivery adds (attempt,
+// their lease. Dead jobs are in one by when they died. What a first delivery adds (attempt,
 // nonce, owner) is allocated then and stays with the job.
 //
 // Jobs that ended leave a note in one of two generations of maps, which rotate

@@ -65,8 +65,11 @@ func (s *Store) raiseNumber(saved string) {
 	if len(saved) < 16 {
 		return
 	}
-	if n, err := strconv.ParseInt(saved[:16], 10, 64); err == nil && n > s.number.Load() {
-		s.number.Store(n)
+	n, err := strconv.ParseInt(saved[:16], 10, 64)
+	for err == nil {
+		if now := s.number.Load(); n <= now || s.number.CompareAndSwap(now, n) {
+			return
+		}
 	}
 }
 
@@ -95,8 +98,13 @@ const (
 
 // newCall begins a call of a read-only script; append its ARGV to args.
 func (s *Store) newCall(sc *script, shard int, keys ...string) *call {
+	return s.newCallOf(sc, shard, 8, keys...)
+}
+
+// newCallOf is newCall with room for so many ARGV.
+func (s *Store) newCallOf(sc *script, shard, argv int, keys ...string) *call {
 	all := s.keys[shard]
-	c := &call{script: sc, shard: shard, args: make([]any, 0, 16+len(all)+len(keys))}
+	c := &call{script: sc, shard: shard, args: make([]any, 0, 3+len(all)+len(keys)+argv)}
 	c.args = append(c.args, "evalsha", sc.sha, len(all)+len(keys))
 	for _, k := range all {
 		c.args = append(c.args, k)
@@ -111,12 +119,10 @@ func (s *Store) newCall(sc *script, shard int, keys ...string) *call {
 // newNumbered begins a numbered call with room for extra arguments; the caller
 // holds the kind's lock.
 func (s *Store) newNumbered(k kind, shard, extra int, keys ...string) *call {
-	c := s.newCall(s.kinds[k].script, shard, keys...)
+	c := s.newCallOf(s.kinds[k].script, shard, numCommonArgs+extra, keys...)
 	c.numbered = true
-	args := make([]any, len(c.args), len(c.args)+numCommonArgs+extra)
-	copy(args, c.args)
 	number := fmt.Sprintf("%016d", s.number.Add(1))
-	c.args = append(args, "", "", s.kinds[k].field, number, s.latest.Load(), s.opts.DedupWindow.Microseconds())
+	c.args = append(c.args, "", "", s.kinds[k].field, number, s.latest.Load(), s.opts.DedupWindow.Microseconds())
 	return c
 }
 

@@ -143,7 +143,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: o, client: o.Client, due: newHeads(o.Shards),
-		epochs: make([]string, o.Shards), waiting: map[string]*heads{},
+		epochs: make([]string, o.Shards), waiting: map[string]*heads{}, clock: clock{start: time.Now()},
 	}
 	for i := range o.Shards {
 		s.keys = append(s.keys, shardKeys(o.Prefix, i))

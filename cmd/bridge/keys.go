@@ -81,7 +81,7 @@ var keys = []*key{
 	{name: "targets.allow", unit: "subject patterns", list: true, reload: true, defHelp: "all targets",
 		help: "patterns, one of which a target must match", set: func(c *config, v []string) error { c.bridge.AllowTargets = v; return nil }},
 	{name: "dispatch.max_in_flight", def: "1000", unit: "deliveries", reload: true,
-		help: "unsettled deliveries per target at most; a change holds for targets that had none since the start", set: positive(func(c *config) *int { return &c.bridge.MaxInFlight })},
+		help: "unsettled deliveries per target at most; a change holds for targets that have had none for a minute", set: positive(func(c *config) *int { return &c.bridge.MaxInFlight })},
 	{name: "dispatch.lanes", unit: "pattern=deliveries", list: true,
 		help: "patterns whose targets share one ceiling of unsettled deliveries, e.g. orders.>=500", set: lanes},
 	{name: "dispatch.claim_ahead", def: "100ms", unit: "duration",

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
@@ -114,7 +116,7 @@ func (s *bridgeServer) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return s.operate(ctx, bridge, conns, store.addr)
+	return s.operate(ctx, bridge, conns, &store)
 }
 
 // orderly turns the error of a start that a signal ended into none.
@@ -143,7 +145,7 @@ func (s *bridgeServer) connect(ctx context.Context) (adapter.Conns, error) {
 }
 
 // operate runs the bridge, tells when it is ready, and reloads.
-func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conns adapter.Conns, storeAddr string) error {
+func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conns adapter.Conns, store *openedStore) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -159,8 +161,8 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 			return errors.Join(err, <-ended)
 		}
 	}
-	s.health.setReady(func() error { return readiness(ctx, conns) })
-	s.logReady(conns, storeAddr)
+	s.health.setReady(func() error { return readiness(ctx, conns, store) })
+	s.logReady(conns, store.addr)
 	if s.onReady != nil {
 		s.onReady(s)
 	}
@@ -179,15 +181,23 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 }
 
 // readiness says why no jobs are taken, or nil.
-func readiness(ctx context.Context, conns adapter.Conns) error {
+func readiness(ctx context.Context, conns adapter.Conns, store *openedStore) error {
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("stopping")
 	case !conns.Intake.IsConnected() || !conns.Dispatch.IsConnected():
 		return errors.New("no connection to NATS")
 	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := store.ping(ctx); err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
 	return nil
 }
+
+// pingTimeout is how long the store may take to say that it is there.
+const pingTimeout = 500 * time.Millisecond
 
 func (s *bridgeServer) logReady(conns adapter.Conns, storeAddr string) {
 	args := []any{

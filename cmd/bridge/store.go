@@ -24,6 +24,7 @@ type openedStore struct {
 	letter byte             // names it in tokens
 	now    func() time.Time // its clock; nil: the local one
 	addr   string           // where it is, for the log; empty for the local one
+	ping   func(context.Context) error
 }
 
 // openStore opens the store that c asks for.
@@ -33,7 +34,7 @@ func openStore(ctx context.Context, c *config, log *slog.Logger) (openedStore, e
 	}
 	log.Warn("jobs are held in memory only: they are lost when this process ends; set --redis-url to keep them")
 	s := memdelay.New(memdelay.Options{DedupWindow: c.dedupWindow, MaxJobs: c.localMaxJobs})
-	return openedStore{Store: s, letter: subjects.StoreLocal}, nil
+	return openedStore{Store: s, letter: subjects.StoreLocal, ping: func(context.Context) error { return nil }}, nil
 }
 
 func openRedis(ctx context.Context, c *config, log *slog.Logger) (openedStore, error) {
@@ -48,7 +49,7 @@ func openRedis(ctx context.Context, c *config, log *slog.Logger) (openedStore, e
 	if err != nil {
 		return openedStore{}, fmt.Errorf("redis at %s: %w; start or correct it, or set another --redis-url", addr, err)
 	}
-	return openedStore{Store: s, letter: subjects.StoreRedis, now: s.Now, addr: addr}, nil
+	return openedStore{Store: s, letter: subjects.StoreRedis, now: s.Now, addr: addr, ping: s.Ping}, nil
 }
 
 func redisAddr(s string) string {

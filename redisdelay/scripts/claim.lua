@@ -30,8 +30,10 @@ if saved then
     if rec and ends then
       local k, e = #ids + 1, #exceptions
       ids[k], recs[k] = id, rec
-      local attempts, base = read_tries(call('HGET', OWN, id))
-      exceptions[e + 1], exceptions[e + 2] = k, tries(attempts + 1, base, ends - wait_us(rec)) .. tag
+      local own = call('HGET', OWN, id)
+      local attempts, base = read_tries(own)
+      local at = own and read('>I8', own, 9) or read('>I8', rec, 10)
+      exceptions[e + 1], exceptions[e + 2] = k, tries(attempts + 1, base, at) .. tag
     end
   end
   return {0, clock, s[1], s[2], s[3], ids, recs, exceptions, {}}

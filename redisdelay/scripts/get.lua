@@ -20,11 +20,17 @@ end
 
 -- find_fin: see the prologue of the scripts that write.
 local function find_fin(id)
+  if #id ~= 12 then return nil end
   for key = 10, 11 do
-    local all = #id == 12 and call('GET', KEYS[key])
+    local all = call('GET', KEYS[key])
     local at = all and string.find(all, id, 1, true)
-    if at and at > 2 then
-      return still_known(sub(all, at + 12, at + 11 + struct.unpack('>I2', all, at - 2)))
+    while at do
+      -- The text of an id may be part of a target, too.
+      local size = at > 2 and struct.unpack('>I2', all, at - 2) or 0
+      if size > 38 and size <= 293 and at + 11 + size <= #all and byte(all, at + 12) == 100 then
+        return still_known(sub(all, at + 12, at + 11 + size))
+      end
+      at = string.find(all, id, at + 1, true)
     end
   end
 end

@@ -16,16 +16,23 @@ if saved then return {0, clock, cmsgpack.unpack(saved)} end
 
 local modes = ARGV[7]
 local n = #modes
-local ids, fresh = {}, true
-for i = 1, n do
-  ids[i] = ARGV[6 + 2 * i]
-  if byte(modes, i) ~= 103 then fresh = false end
+local ids = {}
+for i = 1, n do ids[i] = ARGV[6 + 2 * i] end
+
+local function none_of(list)
+  for i = 1, n do
+    if list[i] then return false end
+  end
+  return true
 end
+
+-- What is known of the ids. Mostly nothing: then the batch is stored as it came.
 local have = call('HMGET', JOB, unpack(ids))
-for i = 1, n do
-  if have[i] then fresh = false end
+local ended0, ended1 = {}, {}
+if string.find(modes, '[^g]') and call('EXISTS', DONE0, DONE1) > 0 then
+  ended0, ended1 = call('HMGET', DONE0, unpack(ids)), call('HMGET', DONE1, unpack(ids))
 end
-if fresh then
+if none_of(have) and none_of(ended0) and none_of(ended1) and not string.find(modes, 'G', 1, true) then
   hset(JOB, {unpack(ARGV, 8, 7 + 2 * n)})
   zadd(DUE, {unpack(ARGV, 8 + 2 * n, 7 + 4 * n)})
   save({})
@@ -35,8 +42,6 @@ end
 local function first_token(rec) return string.match(target_of(rec), '^[^.]*') end
 
 local waits = wait_keys()
-local ended0 = call('HMGET', DONE0, unpack(ids))
-local ended1 = call('HMGET', DONE1, unpack(ids))
 
 -- against_living decides about a job whose id lives: true to store it, or
 -- false and an exception.

@@ -60,7 +60,8 @@ end
 -- is slow for a batch, so a batch first makes it a real one, which it stays
 -- until it is empty: a member of more than 64 bytes does that. No id is as long
 -- as this one, and it is taken out again.
-local LONG, SMALL, FEW = string.rep('-', 256), 128, 16
+local SMALL, FEW = 128, 16
+local function long() return string.rep('-', 256) end
 
 -- text is a whole number as Redis takes it. Redis writes numbers that scripts
 -- pass with 17 digits of precision, which takes ten times as long.
@@ -69,17 +70,17 @@ local function text(number) return string.format('%d', number) end
 -- zadd adds a list of (score, member).
 local function zadd(key, list)
   local convert = #list > 2 * FEW and call('ZCARD', key) <= SMALL
-  if convert then call('ZADD', key, 0, LONG) end
+  if convert then call('ZADD', key, 0, long()) end
   call('ZADD', key, unpack(list))
-  if convert then call('ZREM', key, LONG) end
+  if convert then call('ZREM', key, long()) end
 end
 
 -- hset sets a list of (field, value).
 local function hset(key, list)
   local convert = #list > 2 * FEW and call('HLEN', key) <= SMALL
-  if convert then call('HSET', key, LONG, '') end
+  if convert then call('HSET', key, long(), '') end
   call('HSET', key, unpack(list))
-  if convert then call('HDEL', key, LONG) end
+  if convert then call('HDEL', key, long()) end
 end
 
 -- A lease is a member of inf: the id, then an 8-byte tag. Who knows the tag has
@@ -130,10 +131,18 @@ end
 -- find_fin looks for a completed job with a generated id, in strings of (entry
 -- length 2, id 12, entry).
 local function find_fin(id)
+  if #id ~= 12 then return nil end
   for key = FIN, FIN + 1 do
-    local all = #id == 12 and call('GET', KEYS[key])
+    local all = call('GET', KEYS[key])
     local at = all and string.find(all, id, 1, true)
-    if at and at > 2 then return still_known(sub(all, at + 12, at + 11 + struct.unpack('>I2', all, at - 2))) end
+    while at do
+      -- The text of an id may be part of a target, too.
+      local size = at > 2 and struct.unpack('>I2', all, at - 2) or 0
+      if size > 38 and size <= 293 and at + 11 + size <= #all and byte(all, at + 12) == 100 then
+        return still_known(sub(all, at + 12, at + 11 + size))
+      end
+      at = string.find(all, id, at + 1, true)
+    end
   end
 end
 

@@ -31,8 +31,14 @@ local function push2(list, a, b)
   list[k + 1], list[k + 2] = a, b
 end
 
--- refuse notes why the delivery of that lease is not the present one.
+-- refuse notes a settlement whose lease is not the present one. Why is looked up
+-- at the end: by then no job is between two sets.
+local refused = {}
 local function refuse(i, member, completes)
+  refused[#refused + 1] = {i, member, completes}
+end
+
+local function explain(i, member, completes)
   local id, code = lease_id(member), 'u'
   local ended = find_ended(id)
   if ended then
@@ -119,8 +125,9 @@ end
 
 local function store_aside()
   for target, list in pairs(apart) do
-    zadd(waits[target], list)
-    call('SADD', WAITS, target)
+    -- A wrong target would name a wait key that was not given.
+    zadd(waits[target] or DUE, list)
+    if waits[target] then call('SADD', WAITS, target) end
   end
 end
 
@@ -176,5 +183,6 @@ for i = 1, #ARGV[OTHERS] do
   end
 end
 store_aside()
+for _, r in ipairs(refused) do explain(r[1], r[2], r[3]) end
 save(out)
 return {0, clock, out}
