@@ -14,9 +14,8 @@ import (
 // wires makes the connections of a bridge, which can be made to lose what is
 // sent on them.
 type wires struct {
-	mu    sync.Mutex
-	made  []*wire
-	dying *wire
+	mu   sync.Mutex
+	made []*wire
 }
 
 func (w *wires) Dial(network, address string) (net.Conn, error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -166,14 +167,12 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 	if s.onReady != nil {
 		s.onReady(s)
 	}
-	reloads := make(chan struct{})
-	go func() {
-		defer close(reloads)
-		s.reloadLoop(ctx, bridge)
-	}()
+	var loops sync.WaitGroup
+	loops.Go(func() { s.reloadLoop(ctx, bridge) })
+	loops.Go(func() { store.watch(ctx, s.log, checkPeriod) })
 	err := <-ended
 	cancel()
-	<-reloads
+	loops.Wait()
 	if err == nil {
 		s.log.Info("stopped in order")
 	}

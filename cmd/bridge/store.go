@@ -25,6 +25,7 @@ type openedStore struct {
 	now    func() time.Time // its clock; nil: the local one
 	addr   string           // where it is, for the log; empty for the local one
 	ping   func(context.Context) error
+	check  func(context.Context) error // whether jobs are still safe there; nil: always
 }
 
 // openStore opens the store that c asks for.
@@ -49,7 +50,11 @@ func openRedis(ctx context.Context, c *config, log *slog.Logger) (openedStore, e
 	if err != nil {
 		return openedStore{}, fmt.Errorf("redis at %s: %w; start or correct it, or set another --redis-url", addr, err)
 	}
-	return openedStore{Store: s, letter: subjects.StoreRedis, now: s.Now, addr: addr, ping: s.Ping}, nil
+	return openedStore{Store: s, letter: subjects.StoreRedis, now: s.Now, addr: addr, ping: s.Ping,
+		check: func(ctx context.Context) error {
+			_, err := s.Check(ctx)
+			return err
+		}}, nil
 }
 
 func redisAddr(s string) string {
@@ -65,4 +70,29 @@ type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 	l.log.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
+}
+
+// checkPeriod is how often the settings of a running store are looked at.
+const checkPeriod = time.Minute
+
+// watch logs when the store is no longer safe for jobs, for instance because
+// somebody let Redis evict keys, until ctx is done.
+func (o *openedStore) watch(ctx context.Context, log *slog.Logger, period time.Duration) {
+	if o.check == nil {
+		return
+	}
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		call, cancel := context.WithTimeout(ctx, openTimeout)
+		if err := o.check(call); err != nil && ctx.Err() == nil {
+			log.Error("the store is not safe for jobs", "address", o.addr, "error", err)
+		}
+		cancel()
+	}
 }
