@@ -30,7 +30,7 @@ func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
 // lease. d.mu is held.
 func (d *dispatcher) enduresUntil(l *lane) job.Time {
 	wait := patience
-	if !d.starved || len(d.lanes) == 1 {
+	if !d.starved { // there is room for theirs
 		wait = max(wait, l.ready.top().AckWait/4)
 	}
 	return l.ready.top().since.Add(wait)
