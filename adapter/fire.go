@@ -28,6 +28,7 @@ const (
 func (b *Bridge) fireLoop(ctx context.Context) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	sharpen()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	batch := make([]*flight, 0, fireBatch)
