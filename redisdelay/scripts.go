@@ -25,7 +25,7 @@ var (
 	pruneScript      = numberedScript("prune")
 	expiredScript    = newScript("expired")
 	headsScript      = newScript("heads", "samples")
-	getScript        = newScript("get")
+	getScript        = newScript("get", "ended")
 	listScript       = newScript("list")
 
 	allScripts = []*script{
@@ -44,7 +44,7 @@ func readScript(name string) string {
 
 // numberedScript is a script of a call that writes.
 func numberedScript(name string, parts ...string) *script {
-	return newScript(name, append([]string{"prologue"}, parts...)...)
+	return newScript(name, append([]string{"ended", "prologue"}, parts...)...)
 }
 
 // newScript puts parts that scripts share between the first line of a script,

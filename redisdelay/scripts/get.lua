@@ -13,30 +13,10 @@ local call, sub, byte = redis.call, string.sub, string.byte
 local waits = {}
 for i = 12, #KEYS do waits[sub(KEYS[i], #KEYS[1] + 2)] = KEYS[i] end
 
-local function still_known(entry)
-  local since = entry and tonumber(ARGV[1]) - struct.unpack('>I8', entry, 22)
-  return since and since < tonumber(ARGV[2]) and entry
-end
-
--- find_fin: see the prologue of the scripts that write.
-local function find_fin(id)
-  if #id ~= 12 then return nil end
-  for key = 10, 11 do
-    local all = call('GET', KEYS[key])
-    local at = all and string.find(all, id, 1, true)
-    while at do
-      -- The text of an id may be part of a target, too.
-      local size = at > 2 and struct.unpack('>I2', all, at - 2) or 0
-      if size > 38 and size <= 293 and at + 11 + size <= #all and byte(all, at + 12) == 100 then
-        return still_known(sub(all, at + 12, at + 11 + size))
-      end
-      at = string.find(all, id, at + 1, true)
-    end
-  end
-end
+local _, find_ended = ended_reader(tonumber(ARGV[1]), tonumber(ARGV[2]))
 
 local function ended(id)
-  local entry = still_known(call('HGET', KEYS[8], id)) or still_known(call('HGET', KEYS[9], id)) or find_fin(id)
+  local entry = find_ended(id)
   if entry then return {sub(entry, 1, 1), entry} end
   return {'u'}
 end

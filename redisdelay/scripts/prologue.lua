@@ -122,33 +122,7 @@ local function ended_entry(kind, tag, attempt, at, rec)
   return kind .. tag .. sub(rec, 2, 9) .. struct.pack('>I4I8', attempt, at) .. sub(rec, 10, 17) .. generated .. target
 end
 
--- still_known drops an entry that is past the dedup window.
-local function still_known(entry)
-  local since = entry and tonumber(ARGV[5]) - struct.unpack('>I8', entry, 22)
-  return since and since < tonumber(ARGV[6]) and entry
-end
-
--- find_fin looks for a completed job with a generated id, in strings of (entry
--- length 2, id 12, entry).
-local function find_fin(id)
-  if #id ~= 12 then return nil end
-  for key = FIN, FIN + 1 do
-    local all = call('GET', KEYS[key])
-    local at = all and string.find(all, id, 1, true)
-    while at do
-      -- The text of an id may be part of a target, too.
-      local size = at > 2 and struct.unpack('>I2', all, at - 2) or 0
-      if size > 38 and size <= 293 and at + 11 + size <= #all and byte(all, at + 12) == 100 then
-        return still_known(sub(all, at + 12, at + 11 + size))
-      end
-      at = string.find(all, id, at + 1, true)
-    end
-  end
-end
-
-local function find_ended(id)
-  return still_known(call('HGET', DONE0, id)) or still_known(call('HGET', DONE1, id)) or find_fin(id)
-end
+local still_known, find_ended = ended_reader(tonumber(ARGV[5]), tonumber(ARGV[6]))
 
 -- unindex takes a job that is not running out of the sorted set it is in:
 -- 'd' due, 'x' dead, 'w' set aside, 'r' none, it is running; false when it may be
