@@ -211,7 +211,7 @@ func (d *dispatcher) giveBackUnsent() (out []settlement) {
 		}
 		d.drop(f)
 		d.claimed--
-		out = append(out, settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Release, At: f.Next}, target: f.Target})
+		out = append(out, f.ending(job.Release, f.Next))
 	}
 	return out
 }

@@ -173,7 +173,7 @@ func (b *Bridge) buryUnfit(ctx context.Context, ds []job.Delivery) []job.Deliver
 	live := ds[:0]
 	for i := range ds {
 		if reason := b.unfit(&ds[i], now); reason != "" {
-			dead = append(dead, settlement{Settlement: job.Settlement{Ref: ds[i].Ref(), Outcome: job.Bury, Reason: reason}, target: ds[i].Target})
+			dead = append(dead, settlement{Settlement: job.Settlement{Ref: ds[i].Ref(), Outcome: job.Bury, Target: ds[i].Target, Reason: reason}})
 			continue
 		}
 		live = append(live, ds[i])
@@ -203,10 +203,8 @@ func (b *Bridge) setAside(ctx context.Context, fs []*flight) {
 func asideSettlements(fs []*flight) []settlement {
 	s := make([]settlement, len(fs))
 	for i, f := range fs {
-		s[i] = settlement{
-			Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.SetAside, At: f.Next, Target: f.Target, Due: f.Due},
-			target:     f.Target, lane: f.lane,
-		}
+		s[i] = f.ending(job.SetAside, f.Next)
+		s[i].lane = f.lane
 	}
 	return s
 }

@@ -112,14 +112,16 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 // giveUp buries a job that cannot be published at all.
 func (b *Bridge) giveUp(f *flight, reason string) {
 	if b.disp.takeBack([]*flight{f}) != nil {
-		b.settler.add(settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Bury, Reason: reason}, target: f.Target})
+		s := f.ending(job.Bury, 0)
+		s.Reason = reason
+		b.settler.add(s)
 	}
 }
 
 // unsent gives jobs back whose publish failed before it reached the server.
 func (b *Bridge) unsent(fs []*flight) {
 	for _, f := range b.disp.takeBack(fs) {
-		b.settler.add(settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Release, At: f.Next}, target: f.Target})
+		b.settler.add(f.ending(job.Release, f.Next))
 	}
 }
 
@@ -294,7 +296,7 @@ func withoutAck(fs []*flight) (out []*flight) {
 // published completes jobs that nobody acknowledges.
 func (b *Bridge) published(fs []*flight) {
 	for _, f := range b.disp.finish(fs) {
-		b.settler.add(settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Complete, Target: f.Target, Due: f.Due}, target: f.Target})
+		b.settler.add(f.ending(job.Complete, 0))
 	}
 }
 
@@ -330,6 +332,6 @@ func (b *Bridge) unconfirmed(fs []*flight, err error) {
 	}
 	now := b.now()
 	for _, f := range b.disp.takeBack(again) {
-		b.settler.add(settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: job.Retry, At: now}, target: f.Target})
+		b.settler.add(f.ending(job.Retry, now))
 	}
 }

@@ -22,6 +22,11 @@ type flight struct {
 // publish, not from the claim.
 func (f *flight) leaseEnd() job.Time { return f.since.Add(f.AckWait) }
 
+// ending is a settlement of f; at is what its outcome asks for, if anything.
+func (f *flight) ending(o job.Outcome, at job.Time) settlement {
+	return settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: o, At: at, Target: f.Target, Due: f.Due}}
+}
+
 // why a target is parked.
 type parkReason uint8
 

@@ -19,7 +19,6 @@ const (
 // settlement is a job.Settlement with what follows once it is durable.
 type settlement struct {
 	job.Settlement
-	target  string
 	lane    *lane  // SetAside: who waits for it to be durable
 	reply   string // who asked to be answered; empty: nobody
 	replyTo string // who gets the result; empty: nobody
@@ -190,8 +189,8 @@ func (b *Bridge) follow(e *settlement) {
 			b.publishResult(e)
 		}
 	case job.Bury:
-		b.log.dead.Log(b.cfg.Logger, "job is dead", "id", e.ID, "target", e.target, "reason", e.Reason, "attempt", e.Attempt)
-		b.event("dead", deadEvent{Bridge: b.cfg.ID, ID: e.ID, Target: e.target, Reason: e.Reason, Attempt: e.Attempt})
+		b.log.dead.Log(b.cfg.Logger, "job is dead", "id", e.ID, "target", e.Target, "reason", e.Reason, "attempt", e.Attempt)
+		b.event("dead", deadEvent{Bridge: b.cfg.ID, ID: e.ID, Target: e.Target, Reason: e.Reason, Attempt: e.Attempt})
 	case job.Retry, job.Release:
 		b.disp.due(e.At)
 	}
@@ -343,7 +342,7 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply}
 	if p.policy != nil {
-		s.target = p.policy.Target
+		s.Target, s.Due = p.policy.Target, p.policy.Due
 	}
 	verb, delay, reason := p.verb, p.delay, p.reason
 	if verb == verbPubAck {
@@ -359,11 +358,8 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 	switch verb {
 	case verbDone:
 		s.Outcome = job.Complete
-		if p.policy != nil {
-			s.Target, s.Due = p.policy.Target, p.policy.Due
-			if p.result != nil {
-				s.replyTo, s.result = p.policy.ReplyTo, p.result
-			}
+		if p.policy != nil && p.result != nil {
+			s.replyTo, s.result = p.policy.ReplyTo, p.result
 		}
 	case verbProgress:
 		s.Outcome, s.At = job.Extend, now.Add(b.cfg.AckWait)
@@ -378,7 +374,7 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 	case verbNak:
 		b.again(&s, p.policy, delay, now)
 		if reason != "" {
-			b.log.nak.Log(b.cfg.Logger, "worker refused a job", "id", p.ref.ID, "target", s.target, "attempt", p.ref.Attempt, "reason", reason)
+			b.log.nak.Log(b.cfg.Logger, "worker refused a job", "id", p.ref.ID, "target", s.Target, "attempt", p.ref.Attempt, "reason", reason)
 		}
 	}
 	return s, nil

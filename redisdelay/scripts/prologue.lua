@@ -34,10 +34,10 @@ local function save(result)
   call('HSET', META, ARGV[3], ARGV[4] .. cmsgpack.pack(result))
 end
 
--- The ids that ended are kept in pairs of hashes that take turns, chosen ids in
--- done, generated ones in fin. gen is the done hash written to; it is changed,
--- and the older one dropped, once per window. fin changes when it is full, and
--- with the window.
+-- The ids that ended are kept in pairs of keys that take turns, chosen ids in
+-- the done hashes, generated ones in the fin strings. gen is the done hash
+-- written to; it is changed, and the older one dropped, once per window. fin
+-- changes when it is full, and with the window.
 local fin = tonumber(meta[5]) or 0
 local function turn_fin()
   fin = 1 - fin
