@@ -203,8 +203,7 @@ func TestDueOrder(t *testing.T) {
 	const jobs = 5000
 	r := newRig(t)
 	work := r.worker("t.x")
-	at := time.Now().Add(500 * time.Millisecond).UnixMilli()
-	ids := r.scheduleAll(jobs, func(int) string { return fmt.Sprintf("delay.at.%d.t.x", at+rand.Int64N(500)) }, always("p"))
+	ids := r.scheduleAhead(work, jobs, 500)
 	ms := ackAll(t, work, jobs)
 	firstAttempts(t, ids, ms)
 	inDueOrder(t, ms)
@@ -216,8 +215,7 @@ func TestDueOrderOfASlowWorker(t *testing.T) {
 	const jobs = 1000
 	r := newRig(t, withConfig(func(c *adapter.Config) { c.MaxInFlight = 20 }))
 	work := r.worker("t.x")
-	at := time.Now().Add(300 * time.Millisecond).UnixMilli()
-	ids := r.scheduleAll(jobs, func(int) string { return fmt.Sprintf("delay.at.%d.t.x", at+rand.Int64N(700)) }, always("p"))
+	ids := r.scheduleAhead(work, jobs, 700)
 	var ms []*nats.Msg
 	for len(ms) < jobs {
 		m := receive(t, work)
@@ -229,6 +227,21 @@ func TestDueOrderOfASlowWorker(t *testing.T) {
 	}
 	firstAttempts(t, ids, ms)
 	inDueOrder(t, ms)
+}
+
+// scheduleAhead schedules n jobs for t.x at random instants within spread
+// milliseconds, all of them before the first is due: a job that was stored after
+// it was due has no place in the order.
+func (r *rig) scheduleAhead(work <-chan *nats.Msg, n int, spread int64) []string {
+	r.t.Helper()
+	for lead := 500 * time.Millisecond; ; lead *= 2 {
+		at := time.Now().Add(lead)
+		ids := r.scheduleAll(n, func(int) string { return fmt.Sprintf("delay.at.%d.t.x", at.UnixMilli()+rand.Int64N(spread)) }, always("p"))
+		if time.Now().Before(at) {
+			return ids
+		}
+		ackAll(r.t, work, n)
+	}
 }
 
 func inDueOrder(t *testing.T, ms []*nats.Msg) {
