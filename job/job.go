@@ -80,7 +80,10 @@ type Job struct {
 	Header []Field
 	// Payload is the message body.
 	Payload []byte
-	// Replace makes Put replace a job that is not running. Not stored.
+	// Journal is the id of the bridge that keeps a copy in its journal; empty: none
+	// does. At most 64 bytes.
+	Journal string
+	// Replace makes Put replace a job that is not running. Not part of the record.
 	Replace bool
 }
 
@@ -102,6 +105,8 @@ const (
 // Where a store says that it holds a job: the "stored" field of the reply.
 const (
 	StoredRedis  = "redis"
+	StoredLocal  = "local"       // fsynced in a log of this bridge
+	StoredBoth   = "redis+local" // in Redis and in this bridge's journal
 	StoredMemory = "memory"
 )
 
@@ -151,7 +156,7 @@ type Info struct {
 	Owner   string // who holds the lease; empty unless running
 	Next    Time   // pending: time of the next attempt; running: end of the lease; else when the job ended
 	Reason  string // dead: why
-	Stored  string // StoredRedis or StoredMemory
+	Stored  string // one of the Stored constants
 }
 
 // Ref returns the present delivery's token; it is meaningful while running.

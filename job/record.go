@@ -27,7 +27,7 @@ const (
 	flagBackoff   = 0x10
 	flagReplyTo   = 0x20
 	flagHeader    = 0x40
-	flagsUnknown  = 0x80
+	flagJournal   = 0x80
 )
 
 // AppendRecord appends j's record to dst:
@@ -37,13 +37,14 @@ const (
 //	due         8 bytes, big-endian microseconds
 //	ack wait    4 bytes, big-endian milliseconds
 //	target      1 byte length, bytes
-//	flags       1 byte: ack mode (2 bits), generated, expires, backoff, reply-to, header
+//	flags       1 byte: ack mode (2 bits), generated, expires, backoff, reply-to, header, journal
 //	attempts    uvarint: the maximum, 0 = no limit
 //	expires     uvarint, microseconds after due        (if flagged)
 //	backoff     uvarint count, uvarint microseconds... (if flagged)
 //	reply-to    uvarint length, bytes                  (if flagged)
 //	header      uvarint count, then per field uvarint length and bytes of
 //	            name and value                         (if flagged)
+//	journal     uvarint length, bytes                  (if flagged)
 //	payload     the rest
 //
 // The id is the key under which a store keeps the record and not part of it.
@@ -65,6 +66,7 @@ func AppendRecord(dst []byte, j *Job) []byte {
 	set(flagBackoff, len(j.Backoff) > 0)
 	set(flagReplyTo, j.ReplyTo != "")
 	set(flagHeader, len(j.Header) > 0)
+	set(flagJournal, j.Journal != "")
 	dst = append(dst, flags)
 	dst = binary.AppendUvarint(dst, uint64(j.MaxAttempts))
 	if j.Expires != 0 {
@@ -84,6 +86,9 @@ func AppendRecord(dst []byte, j *Job) []byte {
 		for _, f := range j.Header {
 			dst = appendString(appendString(dst, f.Name), f.Value)
 		}
+	}
+	if j.Journal != "" {
+		dst = appendString(dst, j.Journal)
 	}
 	return append(dst, j.Payload...)
 }
@@ -108,7 +113,7 @@ func DecodeRecord(id, rec string) (Job, error) {
 	j.Target = r.take(uint64(r.byte()))
 	flags := r.byte()
 	j.Ack = AckMode(flags & flagAckMask)
-	r.bad = r.bad || flags&flagsUnknown != 0 || j.Ack > AckNone
+	r.bad = r.bad || j.Ack > AckNone
 	j.Generated = flags&flagGenerated != 0
 	j.MaxAttempts = uint32(r.atMost(math.MaxUint32))
 	if flags&flagExpires != 0 {
@@ -128,6 +133,9 @@ func DecodeRecord(id, rec string) (Job, error) {
 		for ; n > 0; n-- {
 			j.Header = append(j.Header, Field{r.take(r.uvarint()), r.take(r.uvarint())})
 		}
+	}
+	if flags&flagJournal != 0 {
+		j.Journal = r.take(r.uvarint())
 	}
 	if r.bad {
 		return Job{}, fmt.Errorf("%w: id %q: damaged, or cut short at %d bytes", ErrRecord, id, len(rec))

@@ -85,7 +85,7 @@ type PutResult struct {
 	Duplicate bool
 	// Due is the job's due time, or the first one's when Duplicate.
 	Due Time
-	// Stored is StoredRedis or StoredMemory.
+	// Stored is one of the Stored constants.
 	Stored string
 	// Err is nil, or an *Error: ErrConflict when the ID lives under another
 	// first token of the target, or when Replace met a running job; ErrFull.
@@ -164,10 +164,11 @@ type SettleResult uint8
 
 // The results of a settlement.
 const (
-	Settled  SettleResult = iota // done as asked
-	Repeated                     // Complete only: this very delivery was completed before
-	Stale                        // the Ref is not the job's present one; nothing changed
-	Unknown                      // no such job; nothing changed
+	Settled     SettleResult = iota // done as asked
+	Repeated                        // Complete only: this very delivery was completed before
+	Stale                           // the Ref is not the job's present one; nothing changed
+	Unknown                         // no such job; nothing changed
+	Unreachable                     // the store that holds the job cannot be reached; whoever settles may repeat it
 )
 
 // Query selects one page of List: the jobs of one state in the order of Next,
