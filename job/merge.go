@@ -20,6 +20,9 @@ type MergeItem struct {
 	Info
 	// Offer: take it only if nothing is known of the ID.
 	Offer bool
+	// Fresh: this store was never sent the job, so it need not look for one of a
+	// generated ID that has ended, which takes long. Only a hint.
+	Fresh bool
 }
 
 // MergeResult is the outcome of one item of a Merge.

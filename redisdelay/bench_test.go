@@ -134,3 +134,63 @@ func benchClaim(b *testing.B, s *Store, now job.Time) []job.Settlement {
 	}
 	return list
 }
+
+// BenchmarkMerge merges batches of pending jobs, spread over the shards, into a
+// Redis that knows nothing of them; with "worked" one that remembers many that
+// were completed, among which it looks for jobs that are not fresh.
+func BenchmarkMerge(b *testing.B) {
+	generated := func(_, i int) string { return job.NewID(uint16(i % 8)) }
+	chosen := func(batch, i int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", batch, i) }
+	for _, c := range []struct {
+		name          string
+		id            func(batch, i int) string
+		size          int // of a Merge
+		worked, fresh bool
+	}{
+		{"generated/256", generated, 256, false, false},
+		{"generated/1024", generated, 1024, false, false},
+		{"chosen/1024", chosen, 1024, false, false},
+		{"worked/1024", generated, 1024, true, false},
+		{"worked-fresh/1024", generated, 1024, true, true},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s, now := benchStore(b), job.At(time.Now())
+			if c.worked {
+				benchWorked(b, s, 200_000)
+			}
+			batches := make([][]job.MergeItem, b.N)
+			for i := range batches {
+				batches[i] = benchItems(benchJobs(c.size, func(k int) string { return c.id(i, k) }), c.fresh)
+			}
+			measure(b, s, func(batch int) int {
+				if _, err := s.Merge(context.Background(), now, batches[batch]); err != nil {
+					b.Fatal(err)
+				}
+				return c.size
+			})
+		})
+	}
+}
+
+func benchItems(jobs []job.Job, fresh bool) []job.MergeItem {
+	items := make([]job.MergeItem, len(jobs))
+	for i := range jobs {
+		jobs[i].Generated, jobs[i].Incarnation = len(jobs[i].ID) == 12, job.NextIncarnation()
+		items[i] = job.MergeItem{Info: job.Info{Job: jobs[i], State: job.Pending, Next: jobs[i].Due}, Fresh: fresh}
+	}
+	return items
+}
+
+// benchWorked completes n jobs with generated ids.
+func benchWorked(b *testing.B, s *Store, n int) {
+	now := job.At(time.Now())
+	for range n / 1024 {
+		items := benchItems(benchJobs(1024, func(i int) string { return job.NewID(uint16(i % 8)) }), true)
+		for i := range items {
+			items[i].State, items[i].Attempt, items[i].Nonce = job.Done, 1, 1
+		}
+		if _, err := s.Merge(context.Background(), now, items); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

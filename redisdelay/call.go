@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,10 +25,14 @@ const (
 	cancelKind
 	rescheduleKind
 	pruneKind
+	mergeKind
 	numKinds
 )
 
-var kindScripts = [numKinds]*script{ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, pruneScript}
+var kindScripts = [numKinds]*script{ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, pruneScript, mergeScript}
+
+// numberLen is the length of a call number in meta.
+const numberLen = 16
 
 type kindState struct {
 	script *script
@@ -39,6 +44,7 @@ func (s *Store) initKinds(bridgeID string) {
 	for i := range s.kinds {
 		sc := kindScripts[i]
 		s.kinds[i] = kindState{script: sc, field: sc.name + ":" + bridgeID, busy: make(chan struct{}, 1)}
+		s.confirmed[i] = make([]atomic.Int64, s.opts.Shards)
 	}
 }
 
@@ -60,19 +66,6 @@ func newEpoch() string {
 	return hex.EncodeToString(b[:])
 }
 
-// raiseNumber makes sure that the next number is above a saved one.
-func (s *Store) raiseNumber(saved string) {
-	if len(saved) < 16 {
-		return
-	}
-	n, err := strconv.ParseInt(saved[:16], 10, 64)
-	for err == nil {
-		if now := s.number.Load(); n <= now || s.number.CompareAndSwap(now, n) {
-			return
-		}
-	}
-}
-
 // call is one script call on one shard. Its arguments stay the same however
 // often it is sent, except for the epoch and the deadline.
 type call struct {
@@ -81,6 +74,8 @@ type call struct {
 	args     []any // the whole command
 	argv     int   // where ARGV begins
 	numbered bool
+	kind     kind  // of a numbered call
+	number   int64 // likewise
 	reply    []any // once done
 	cmd      *redis.Cmd
 }
@@ -120,11 +115,14 @@ func (s *Store) newCallOf(sc *script, shard, argv int, keys ...string) *call {
 // holds the kind's lock.
 func (s *Store) newNumbered(k kind, shard, extra int, keys ...string) *call {
 	c := s.newCallOf(s.kinds[k].script, shard, numCommonArgs+extra, keys...)
-	c.numbered = true
-	number := fmt.Sprintf("%016d", s.number.Add(1))
+	c.numbered, c.kind, c.number = true, k, s.number.Add(1)
+	number := fmt.Sprintf("%0*d", numberLen, c.number)
 	c.args = append(c.args, "", "", s.kinds[k].field, number, s.latest.Load(), s.opts.DedupWindow.Microseconds())
 	return c
 }
+
+// use makes the call run another script that takes the same arguments.
+func (c *call) use(sc *script) { c.script, c.args[1] = sc, sc.sha }
 
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
@@ -152,6 +150,7 @@ func (s *Store) runNumbered(ctx context.Context, calls []*call) error {
 		s.clock.observe(at, sent, received)
 		switch status {
 		case statusDone:
+			s.confirm(c)
 			return nil
 		case statusLate:
 			return errLate
@@ -208,7 +207,7 @@ func (s *Store) nextAttempt(ctx context.Context, failed []*call, err error) (wai
 	case errors.Is(err, errLate): // the reply has corrected the clock
 		return false, nil
 	case errors.Is(err, errEpoch):
-		return false, s.rejoin(ctx, failed)
+		return false, s.verify(ctx, s.client)
 	case hasReply(err, "NOSCRIPT"):
 		// Loading may fail for the reasons that the call may; then the next
 		// attempt fails too, after a pause.
@@ -217,36 +216,6 @@ func (s *Store) nextAttempt(ctx context.Context, failed []*call, err error) (wai
 		return false, err
 	}
 	return true, nil
-}
-
-// rejoin takes over the epochs of shards that began anew.
-func (s *Store) rejoin(ctx context.Context, failed []*call) error {
-	if err := s.checkFormat(ctx); err != nil {
-		return err
-	}
-	for _, c := range failed {
-		if err := s.joinShard(ctx, c.shard); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// passing reports whether err is one that goes away by itself.
-func passing(err error) bool {
-	if errors.Is(err, redis.ErrClosed) || errors.Is(err, errReply) || errors.Is(err, errStale) {
-		return false
-	}
-	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return true // of the network
-	}
-	for _, p := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "UNBLOCKED"} {
-		if strings.HasPrefix(reply.Error(), p) {
-			return true
-		}
-	}
-	return false
 }
 
 func hasReply(err error, prefix string) bool {

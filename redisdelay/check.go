@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // formatVersion is the version of the layout in Redis.
@@ -14,6 +16,7 @@ const formatVersion = 1
 // Report is what Check found of Redis.
 type Report struct {
 	Version         string
+	RunID           string // another one after each start of Redis
 	Role            string // master or slave
 	Replicas        int    // connected
 	AppendOnly      bool
@@ -40,10 +43,10 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 // assess adds warnings to the report, or refuses.
 func assess(r Report) (Report, error) {
 	if major, _ := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0]); major < 7 {
-		return r, fmt.Errorf("redisdelay: Redis %s is too old: version 7.0 or later is needed", r.Version)
+		return r, permanent("redisdelay: Redis %s is too old: version 7.0 or later is needed", r.Version)
 	}
 	if p := r.MaxMemoryPolicy; p != "" && p != "noeviction" {
-		return r, fmt.Errorf("redisdelay: Redis may evict jobs: maxmemory-policy is %s; set it to noeviction (CONFIG SET maxmemory-policy noeviction, and in redis.conf)", p)
+		return r, permanent("redisdelay: Redis may evict jobs: maxmemory-policy is %s; set it to noeviction (CONFIG SET maxmemory-policy noeviction, and in redis.conf)", p)
 	}
 	if r.MaxMemoryPolicy == "" {
 		r.warn("maxmemory-policy not known: make sure that it is noeviction")
@@ -66,7 +69,7 @@ func parseInfo(info string) Report {
 		}
 	}
 	r := Report{
-		Version: f["redis_version"], Role: f["role"], AppendOnly: f["aof_enabled"] == "1",
+		Version: f["redis_version"], RunID: f["run_id"], Role: f["role"], AppendOnly: f["aof_enabled"] == "1",
 		MaxMemoryPolicy: f["maxmemory_policy"],
 	}
 	r.Replicas, _ = strconv.Atoi(f["connected_slaves"])
@@ -86,31 +89,41 @@ func (s *Store) readConfig(ctx context.Context, r *Report) {
 	}
 }
 
+// format is what the format key says; zeros: nothing.
+type format struct {
+	Version int `redis:"version"`
+	Shards  int `redis:"shards"`
+}
+
 // checkFormat makes sure that the data in Redis has this layout, and claims
-// the prefix for it where there is none.
-func (s *Store) checkFormat(ctx context.Context) error {
+// the prefix for it where there is none. It writes only then, so that it works
+// with a Redis that takes no writes.
+func (s *Store) checkFormat(ctx context.Context, c redis.Cmdable) error {
 	key := formatKey(s.opts.Prefix)
-	pipe := s.client.TxPipeline()
-	pipe.HSetNX(ctx, key, "version", formatVersion)
-	pipe.HSetNX(ctx, key, "shards", s.opts.Shards)
-	read := pipe.HMGet(ctx, key, "version", "shards")
-	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("redisdelay: read format from %s: %w", key, err)
+	has, err := readFormat(ctx, c, key)
+	if err == nil && (has.Version == 0 || has.Shards == 0) {
+		if err = c.HSetNX(ctx, key, "version", formatVersion).Err(); err == nil {
+			err = c.HSetNX(ctx, key, "shards", s.opts.Shards).Err()
+		}
+		if err == nil {
+			has, err = readFormat(ctx, c, key)
+		}
 	}
-	var has struct {
-		Version int `redis:"version"`
-		Shards  int `redis:"shards"`
-	}
-	if err := read.Scan(&has); err != nil {
+	if err != nil {
 		return fmt.Errorf("redisdelay: read format from %s: %w", key, err)
 	}
 	if has.Version > formatVersion {
-		return fmt.Errorf("redisdelay: the data under prefix %q has format %d, this program knows %d: use a newer release, or another prefix",
+		return permanent("redisdelay: the data under prefix %q has format %d, this program knows %d: use a newer release, or another prefix",
 			s.opts.Prefix, has.Version, formatVersion)
 	}
 	if has.Shards != s.opts.Shards {
-		return fmt.Errorf("redisdelay: the data under prefix %q has %d shards, not %d: set the number of shards to %d, or use another prefix",
+		return permanent("redisdelay: the data under prefix %q has %d shards, not %d: set the number of shards to %d, or use another prefix",
 			s.opts.Prefix, has.Shards, s.opts.Shards, has.Shards)
 	}
 	return nil
+}
+
+func readFormat(ctx context.Context, c redis.Cmdable, key string) (f format, err error) {
+	err = c.HMGet(ctx, key, "version", "shards").Scan(&f)
+	return f, err
 }

@@ -13,6 +13,10 @@
 // they refuse to act, so a Redis that was stopped does not run old calls when
 // it wakes.
 //
+// Before the first call of each new connection the store compares what meta holds
+// with what Redis has confirmed to it, so that data which is gone or older than it
+// was is noticed and reported (Options.OnDataLoss), and no number is used twice.
+//
 // The store has no goroutine of its own. It is safe for concurrent use; calls
 // of one kind (Put, Claim, Settle, ...) follow one another.
 //
@@ -24,6 +28,7 @@
 // values are big-endian.
 //
 //	<p>:format             HASH  version (1), shards
+//	<p>:canary:<bridge>    STRING  what Probe wrote; it expires
 //	<p>:{<s>}:due          ZSET  id -> time of the next attempt
 //	<p>:{<s>}:wait:<t>     ZSET  likewise, for jobs set aside for the target <t>
 //	<p>:{<s>}:waits        SET   the targets with a wait key
@@ -62,7 +67,9 @@
 // that the data is not what it was), gen and rot (which done hash is written
 // to, and since when), fin (which fin string), owner:<2 bytes> (the owner that
 // these stand for), and per script that writes and bridge <script>:<bridge>,
-// the number of the last call, 16 digits, and its result in MessagePack.
+// the number of the last call, 16 digits, and its result in MessagePack; and
+// merged:<bridge>, what its last Merge took: of each job the length of its id (1
+// byte), the id, and the incarnation (8 bytes).
 //
 // An id of the form of generated ids is kept in the shard that it names, modulo
 // the number of shards; any other one in the shard given by its 32-bit FNV-1a

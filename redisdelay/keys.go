@@ -1,7 +1,6 @@
 package redisdelay
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -23,8 +22,11 @@ const (
 	deadKey
 )
 
-// formatKey is the one key outside the shards.
+// formatKey holds the format of the data, outside the shards.
 func formatKey(prefix string) string { return prefix + ":format" }
+
+// canaryKey is what a bridge writes to see whether Redis takes writes.
+func canaryKey(prefix, bridgeID string) string { return prefix + ":canary:" + bridgeID }
 
 // shardPrefix is what all keys of a shard begin with. The braces make a hash
 // tag: a cluster keeps all keys of a shard in one slot.
@@ -61,7 +63,7 @@ func shardOf(id string, shards int) int {
 
 func checkPrefix(prefix string) error {
 	if prefix == "" || strings.ContainsAny(prefix, "{} \t\r\n") {
-		return fmt.Errorf("redisdelay: prefix %q: use a name without braces and spaces", prefix)
+		return permanent("redisdelay: prefix %q: use a name without braces and spaces", prefix)
 	}
 	return nil
 }

@@ -29,6 +29,16 @@ func newTags(n int, owner string) []byte {
 	return tags
 }
 
+// NewNonce returns the nonce of a delivery that is leased in another store and
+// may come here with Merge. Like those of Claim it stands for the owner.
+func NewNonce(incarnation uint64, attempt uint32, owner string) uint64 {
+	for {
+		if n := nonceOf(newTags(1, owner[:min(len(owner), maxOwnerLen)]), incarnation, attempt); n != 0 {
+			return n
+		}
+	}
+}
+
 // mix is a number that any change of incarnation or attempt changes.
 func mix(incarnation uint64, attempt uint32) uint64 {
 	return incarnation*0x9e3779b97f4a7c15 ^ uint64(attempt)*0xbf58476d1ce4e5b9
@@ -59,7 +69,8 @@ func leaseID(lease string) string { return lease[:max(0, len(lease)-tagLen)] }
 // tries is a run state: what is kept of the attempts that ended.
 type tries struct {
 	attempts, base uint32
-	text           string // why a dead job is dead
+	at             job.Time // of the next attempt
+	text           string   // why a dead job is dead
 }
 
 const triesLen = 16
@@ -68,6 +79,21 @@ func parseTries(own string) tries {
 	if len(own) < triesLen {
 		return tries{}
 	}
-	b := []byte(own[:8])
-	return tries{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), own[triesLen:]}
+	b := []byte(own[:triesLen])
+	return tries{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), job.Time(binary.BigEndian.Uint64(b[8:])), own[triesLen:]}
+}
+
+// next is when the next attempt of a pending job is: of one without a run state
+// when it is due.
+func (t *tries) next(due job.Time) job.Time {
+	if t.at == 0 {
+		return due
+	}
+	return t.at
+}
+
+func appendTries(dst []byte, t tries) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, t.attempts)
+	dst = binary.BigEndian.AppendUint32(dst, t.base)
+	return append(binary.BigEndian.AppendUint64(dst, uint64(t.at)), t.text...)
 }

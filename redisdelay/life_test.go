@@ -102,6 +102,54 @@ func (l *life) live() {
 	l.claim(time.Minute, "orders.new")
 	l.claim(time.Minute, "mail.send")
 	l.look(append(ids, "unknown"))
+	l.mergeAll()
+}
+
+// item is a job as another store has it.
+func (l *life) item(id string, state job.State, attempt uint32) job.MergeItem {
+	it := job.MergeItem{Info: job.Info{Job: l.job(id, "orders.new", time.Hour), State: state, Attempt: attempt, Next: l.t0.Add(2 * time.Hour)}}
+	it.Incarnation = job.NextIncarnation()
+	if attempt > 0 && state != job.Pending && state != job.Dead {
+		it.Owner = "other"
+		it.Nonce = NewNonce(it.Incarnation, attempt, it.Owner)
+	}
+	if state == job.Dead {
+		it.Reason = "other"
+	}
+	return it
+}
+
+func (l *life) merge(items ...job.MergeItem) []job.MergeResult {
+	l.t.Helper()
+	res, err := l.s.Merge(context.Background(), l.t0, items)
+	l.must(err)
+	l.note("merge %v", res)
+	return res
+}
+
+// mergeAll merges jobs of every state, also some that are here, on both shards,
+// and then the same ones again.
+func (l *life) mergeAll() {
+	states := []job.State{job.Pending, job.Running, job.Dead, job.Done, job.Cancelled}
+	var items []job.MergeItem
+	var ids []string
+	for i := range 20 {
+		id := fmt.Sprintf("merged%02d", i)
+		ids = append(ids, id)
+		items = append(items, l.item(id, states[i%len(states)], uint32(1+i/5)))
+	}
+	items = append(items, l.item("b", job.Running, 1), l.item("replaced", job.Done, 1))
+	for range 2 {
+		l.merge(items...)
+	}
+	l.look(append(ids, "b", "replaced"))
+	jobs, complete, err := l.s.Upcoming(context.Background(), l.t0, l.t0.Add(3*time.Hour), 1000)
+	l.must(err)
+	slices.SortFunc(jobs, func(a, b job.Info) int { return cmp.Compare(a.ID, b.ID) })
+	for _, i := range jobs {
+		l.note("upcoming %s attempt %d next %d", i.ID, i.Attempt, i.Next-l.t0)
+	}
+	l.note("complete to %d", complete-l.t0)
 }
 
 // change cancels, reschedules and prunes.

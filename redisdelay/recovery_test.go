@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestScriptsFlushed(t *testing.T) {
 func TestRestarted(t *testing.T) {
 	server := testredis.Start(t)
 	changed := 0
-	s := open(t, server.URL(), func(o *Options) { o.OnEpochChange = func(int, string, string) { changed++ } })
+	s := open(t, server.URL(), func(o *Options) { o.OnDataLoss = func(int, string) { changed++ } })
 	l := &life{t: t, s: s, t0: job.At(time.Now())}
 	l.put(l.job("a", "orders.new", 0), l.job("b", "orders.new", time.Second))
 	a := l.claim(0, "")
@@ -63,10 +64,10 @@ func TestCameBackEmpty(t *testing.T) {
 	changed := map[int]bool{}
 	s := open(t, server.URL(), func(o *Options) {
 		o.Shards = 2
-		o.OnEpochChange = func(shard int, from, to string) {
+		o.OnDataLoss = func(shard int, why string) {
 			mu.Lock()
 			defer mu.Unlock()
-			changed[shard] = from != "" && to != "" && from != to
+			changed[shard] = strings.Contains(why, "began anew")
 		}
 	})
 	l := &life{t: t, s: s, t0: job.At(time.Now())}

@@ -23,14 +23,17 @@ var (
 	cancelScript     = numberedScript("cancel")
 	rescheduleScript = numberedScript("reschedule")
 	pruneScript      = numberedScript("prune")
+	mergeScript      = numberedScript("merge")
+	mergeEndedScript = mergeScript.allowOOM()
 	expiredScript    = newScript("expired")
 	headsScript      = newScript("heads", "samples")
 	getScript        = newScript("get", "ended")
-	listScript       = newScript("list")
+	listScript       = newScript("list", "position")
+	upcomingScript   = newScript("upcoming", "position")
 
 	allScripts = []*script{
 		ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, pruneScript,
-		expiredScript, headsScript, getScript, listScript,
+		mergeScript, mergeEndedScript, expiredScript, headsScript, getScript, listScript, upcomingScript,
 	}
 )
 
@@ -55,7 +58,16 @@ func newScript(name string, parts ...string) *script {
 	for _, p := range parts {
 		source += readScript(p)
 	}
-	source += rest
+	return hashed(name, source+rest)
+}
+
+func hashed(name, source string) *script {
 	sum := sha1.Sum([]byte(source))
 	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// allowOOM is the same script, for calls that Redis may run at maxmemory.
+func (sc *script) allowOOM() *script {
+	_, rest, _ := strings.Cut(sc.source, "\n")
+	return hashed(sc.name, "#!lua flags=allow-oom\n"+rest)
 }

@@ -44,9 +44,10 @@ type Options struct {
 	// LookEvery is how often Claim asks all shards for jobs that others put;
 	// zero: 1 s; negative: at every call.
 	LookEvery time.Duration
-	// OnEpochChange is called when a shard came back without its data (was
-	// empty) or with that of another history; nil: it is only logged.
-	OnEpochChange func(shard int, from, to string)
+	// OnDataLoss is called when a shard came back without its data, with that of
+	// another history, or with less than Redis had confirmed; nil: it is only
+	// logged. Calls wait for it, so it must neither block nor call the store.
+	OnDataLoss func(shard int, why string)
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -66,13 +67,13 @@ func (o *Options) withDefaults() error {
 		o.Logger = slog.Default()
 	}
 	if o.BridgeID == "" {
-		return errors.New("redisdelay: no bridge id: set one that no other running bridge has")
+		return permanent("redisdelay: no bridge id: set one that no other running bridge has")
 	}
 	if o.Shards < 1 || o.Shards > maxShards {
-		return fmt.Errorf("redisdelay: %d shards: use 1 to %d", o.Shards, maxShards)
+		return permanent("redisdelay: %d shards: use 1 to %d", o.Shards, maxShards)
 	}
 	if o.URL == "" && o.Client == nil {
-		return errors.New("redisdelay: no Redis given: set URL, for example redis://127.0.0.1:6379/0")
+		return permanent("redisdelay: no Redis given: set URL, for example redis://127.0.0.1:6379/0")
 	}
 	return errors.Join(checkPrefix(o.Prefix), checkBridgeID(o.BridgeID))
 }
@@ -88,7 +89,7 @@ func setDefault[T comparable](v *T, def T) {
 func ClientOptions(url, bridgeID string, timeout time.Duration) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("redisdelay: URL of Redis: %w; use redis://[user:password@]host:port/db or rediss://", err)
+		return nil, permanent("redisdelay: URL of Redis: %w; use redis://[user:password@]host:port/db or rediss://", err)
 	}
 	// The store repeats calls itself, under their numbers. The client's own
 	// retry would run a script again behind its back and hide it.
@@ -111,6 +112,7 @@ func ClientOptions(url, bridgeID string, timeout time.Duration) (*redis.Options,
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10
 	o.PipelinePoolSize = -1
 	o.PoolSize = 16
+	o.Dialer = dialer(redis.NewDialer(o))
 	return o, nil
 }
 
@@ -119,6 +121,7 @@ type Store struct {
 	opts      Options
 	client    redis.UniversalClient
 	ownClient bool
+	prober    prober
 	clock     clock
 	keys      [][]string // per shard, in the order of shardKeyNames
 	kinds     [numKinds]kindState
@@ -128,8 +131,12 @@ type Store struct {
 	due       *heads
 	records   recordSize
 
+	confirmed [numKinds][]atomic.Int64 // per shard: the number of the last call that Redis confirmed
+	joined    atomic.Bool              // Open is through
+
 	mu      sync.Mutex
 	epochs  []string          // per shard
+	taken   taken             // by merges whose outcome this process has not seen
 	waiting map[string]*heads // per target that was claimed from
 }
 
@@ -149,17 +156,30 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.keys = append(s.keys, shardKeys(o.Prefix, i))
 	}
 	s.initKinds(o.BridgeID)
-	if s.client == nil {
-		co, err := ClientOptions(o.URL, o.BridgeID, o.Timeout)
-		if err != nil {
-			return nil, err
-		}
-		s.client, s.ownClient = redis.NewClient(co), true
+	if err := s.connect(); err != nil {
+		return nil, err
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// connect makes the clients, unless one was given.
+func (s *Store) connect() error {
+	if s.client != nil {
+		s.prober.client = s.client
+		return nil
+	}
+	o, err := ClientOptions(s.opts.URL, s.opts.BridgeID, s.opts.Timeout)
+	if err != nil {
+		return err
+	}
+	o.OnConnect = s.onConnect
+	alone := *o
+	alone.PoolSize = 1
+	s.client, s.prober.client, s.ownClient = redis.NewClient(o), redis.NewClient(&alone), true
+	return nil
 }
 
 func (s *Store) open(ctx context.Context) error {
@@ -173,18 +193,15 @@ func (s *Store) open(ctx context.Context) error {
 	for _, w := range report.Warnings {
 		s.opts.Logger.Warn("redis", "warning", w)
 	}
-	if err := s.checkFormat(ctx); err != nil {
-		return err
-	}
 	if err := s.loadScripts(ctx); err != nil {
 		return err
 	}
 	s.number.Store(time.Now().UnixMicro())
-	for shard := range s.keys {
-		if err := s.joinShard(ctx, shard); err != nil {
-			return err
-		}
+	if err := s.verify(ctx, s.client); err != nil {
+		return err
 	}
+	s.prober.runID.Store(&report.RunID)
+	s.joined.Store(true)
 	return nil
 }
 
@@ -212,7 +229,7 @@ func (s *Store) Close() error {
 	if !s.ownClient {
 		return nil
 	}
-	return s.client.Close()
+	return errors.Join(s.client.Close(), s.prober.client.Close())
 }
 
 func (s *Store) loadScripts(ctx context.Context) error {
@@ -226,47 +243,6 @@ func (s *Store) loadScripts(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// joinShard learns the shard's epoch, giving it one when it has none, and
-// makes sure that this process's call numbers pass those of an earlier one
-// with the same bridge id, whatever the clock says.
-func (s *Store) joinShard(ctx context.Context, shard int) error {
-	meta := s.keys[shard][0]
-	if err := s.client.HSetNX(ctx, meta, "epoch", newEpoch()).Err(); err != nil {
-		return fmt.Errorf("redisdelay: set up shard %d: %w", shard, err)
-	}
-	fields := []string{"epoch"}
-	for i := range s.kinds {
-		fields = append(fields, s.kinds[i].field)
-	}
-	values, err := s.client.HMGet(ctx, meta, fields...).Result()
-	if err != nil {
-		return fmt.Errorf("redisdelay: set up shard %d: %w", shard, err)
-	}
-	for _, v := range values[1:] {
-		if last, ok := v.(string); ok {
-			s.raiseNumber(last)
-		}
-	}
-	epoch, _ := values[0].(string)
-	s.setEpoch(shard, epoch)
-	return nil
-}
-
-func (s *Store) setEpoch(shard int, epoch string) {
-	s.mu.Lock()
-	was := s.epochs[shard]
-	s.epochs[shard] = epoch
-	s.mu.Unlock()
-	if was == "" || was == epoch {
-		return
-	}
-	s.due.forget(shard)
-	s.opts.Logger.Warn("redis lost data: shard began anew", "shard", shard, "epoch_was", was, "epoch", epoch)
-	if s.opts.OnEpochChange != nil {
-		s.opts.OnEpochChange(shard, was, epoch)
-	}
 }
 
 func (s *Store) epoch(shard int) string {
@@ -291,7 +267,7 @@ func (s *Store) seen(t job.Time) job.Time {
 // checkBridgeID: Redis takes no connection name with spaces.
 func checkBridgeID(id string) error {
 	if strings.ContainsAny(id, " \n\r\t") {
-		return fmt.Errorf("redisdelay: bridge id %q: use a name without spaces", id)
+		return permanent("redisdelay: bridge id %q: use a name without spaces", id)
 	}
 	return nil
 }

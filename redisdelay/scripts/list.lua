@@ -6,40 +6,13 @@
 --       target wanted or "", 5 where the id ends in a member (-1: with it).
 -- Result: {done, ids, scores, last score seen, last id seen}; done is 1 when
 --       the set has nothing behind the last one seen.
--- Cap:  1,000 entries seen, or 1 MiB of records when a target is wanted; the
---       position is found by binary search, since thousands of ids may share
---       one score.
+-- Cap:  1,000 entries seen, or 1 MiB of records when a target is wanted.
 local call, byte, sub = redis.call, string.byte, string.sub
 local set, limit, target = KEYS[12], tonumber(ARGV[3]), ARGV[4]
 local MAX_SEEN, MAX_BYTES, CHUNK = 1000, 1048576, 100
 
--- after reports whether a follows b, byte by byte as sorted sets do ("<" would
--- follow the locale).
-local function after(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = byte(a, i), byte(b, i)
-    if x ~= y then return x > y end
-  end
-  return #a > #b
-end
-
--- first_after is the rank of the first entry behind the position.
-local function first_after(score, id)
-  local low = call('ZCOUNT', set, '-inf', '(' .. score)
-  local high = low + call('ZCOUNT', set, score, score)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if after(call('ZRANGE', set, middle, middle)[1], id) then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  return low
-end
-
 local rank = 0
-if ARGV[1] ~= '' then rank = first_after(ARGV[1], ARGV[2]) end
+if ARGV[1] ~= '' then rank = first_after(set, ARGV[1], ARGV[2]) end
 local ids, scores, seen, bytes, done = {}, {}, 0, 0, 0
 local last_score, last_id = ARGV[1], ARGV[2]
 
