@@ -85,3 +85,14 @@ func NextIncarnation() uint64 {
 		}
 	}
 }
+
+// RaiseIncarnation makes NextIncarnation return more than seen, which a store
+// found in what it kept: the clock may have been ahead when it was minted.
+func RaiseIncarnation(seen uint64) {
+	for {
+		last := lastIncarnation.Load()
+		if last >= seen || lastIncarnation.CompareAndSwap(last, seen) {
+			return
+		}
+	}
+}

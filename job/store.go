@@ -152,8 +152,8 @@ type Settlement struct {
 	// store a look at the job when it and Due, the job's due time, are given.
 	Target string
 	Due    Time
-	// Spare keeps SetAside from taking the attempt back: it does not count
-	// against MaxAttempts (Base rises with it), but its number is used up.
+	// Spare keeps Release and SetAside from taking the attempt back: it does not
+	// count against MaxAttempts (Base rises with it), but its number is used up.
 	Spare bool
 	// Reason is why Bury ends the job, at most 255 bytes (longer ones are cut).
 	Reason string

@@ -25,7 +25,7 @@ var settleTests = []test{
 	{"Extend", testSettleExtend},
 	{"Mixed", testSettleMixed},
 	{"TwiceInBatch", testSettleTwiceInBatch},
-	{"Spare", testSettleSpare},
+	{"Spare", testSettleSpare}, {"ReleaseSpare", testReleaseSpare},
 	{"Prune", testPrune},
 }
 
@@ -394,9 +394,18 @@ func testPrune(h *harness) {
 	}
 }
 
-// testSettleSpare sets a job aside without taking the attempt back: its number
+// testSettleSpare gives a job back without taking the attempt back: its number
 // rises and its budget does not shrink.
 func testSettleSpare(h *harness) {
+	aside := job.ClaimRequest{Now: h.t0, Until: h.t0, Max: 1, Target: "orders.new"}
+	settleSpared(h, job.SetAside, aside)
+}
+
+func testReleaseSpare(h *harness) {
+	settleSpared(h, job.Release, job.ClaimRequest{Now: h.t0, Until: h.t0, Max: 1})
+}
+
+func settleSpared(h *harness, how job.Outcome, again job.ClaimRequest) {
 	j := h.mk("a", "orders.new", 0)
 	j.MaxAttempts = 2
 	h.mustPut(j)
@@ -405,13 +414,13 @@ func testSettleSpare(h *harness) {
 		if d.Attempt != attempt || d.Base != attempt-1 || d.LastAttempt() {
 			h.Errorf("attempt %d of base %d, last %v; want %d of %d, not the last", d.Attempt, d.Base, d.LastAttempt(), attempt, attempt-1)
 		}
-		s := settlement(h, d.Ref(), job.SetAside)
+		s := settlement(h, d.Ref(), how)
 		s.At, s.Spare = h.t0, true
 		h.mustSettle(0, s)
 		if i := h.wantState("a", job.Pending); i.Attempt != attempt || i.Base != attempt {
-			h.Errorf("set aside, the job is at attempt %d of base %d, want %d of %d", i.Attempt, i.Base, attempt, attempt)
+			h.Errorf("given back, the job is at attempt %d of base %d, want %d of %d", i.Attempt, i.Base, attempt, attempt)
 		}
-		d = h.claim(job.ClaimRequest{Now: h.t0, Until: h.t0, Max: 1, Target: "orders.new"}).Deliveries[0]
+		d = h.claim(again).Deliveries[0]
 	}
 	h.mustSettle(0, job.Settlement{Ref: d.Ref(), Outcome: job.Retry, At: h.t0})
 	if d = h.claimOne(0); !d.LastAttempt() {

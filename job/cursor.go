@@ -1,0 +1,39 @@
+package job
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+)
+
+// A Cursor of List is the base64 of a job's Next, 8 bytes big-endian, and its
+// id. All stores use this form, so that pages of several can be merged.
+
+// CursorOf is the cursor of a page that ends with i.
+func CursorOf(i *Info) string { return Cursor(i.Next, i.ID) }
+
+// Cursor is the cursor of a page that ends with the job id at next.
+func Cursor(next Time, id string) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(next))
+	return base64.RawURLEncoding.EncodeToString(append(b, id...))
+}
+
+// ParseCursor returns the place that a cursor, not empty, names.
+func ParseCursor(cursor string) (next Time, id string, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) < 8 {
+		return 0, "", ErrHeader.With("cursor %q not readable: pass the one of the page before", cursor)
+	}
+	return Time(binary.BigEndian.Uint64(b)), string(b[8:]), nil
+}
+
+// CursorBefore reports whether a names an earlier place than b; both must be
+// readable.
+func CursorBefore(a, b string) bool {
+	na, ia, _ := ParseCursor(a)
+	nb, ib, _ := ParseCursor(b)
+	return cmp.Or(cmp.Compare(na, nb), cmp.Compare(ia, ib)) < 0
+}
+
+// ByNext orders jobs as List does.
+func ByNext(a, b Info) int { return cmp.Or(cmp.Compare(a.Next, b.Next), cmp.Compare(a.ID, b.ID)) }
