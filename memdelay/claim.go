@@ -10,21 +10,52 @@ import (
 // maxSetAside is how many jobs one Claim sets aside before it stops.
 const maxSetAside = 1024
 
-// Claim implements [job.Queue]. It ignores From.
+// Claim implements [job.Queue]. It ignores From. When the deliveries cannot be
+// made durable they are taken back.
 func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
-	if err := s.lock(ctx); err != nil {
+	if full := s.diskFull(); full != nil {
+		return job.Claimed{}, full
+	}
+	if err := s.begin(ctx); err != nil {
 		return job.Claimed{}, err
 	}
-	defer s.mu.Unlock()
 	s.observe(r.Now)
 	q := &s.scheduled
 	if r.Target != "" {
 		if q = s.waiting[r.Target]; q == nil {
+			s.mu.Unlock()
 			return job.Claimed{}, nil
 		}
 		r.Blocked = nil
 	}
-	return s.claim(q, &r)
+	c, err := s.claim(q, &r)
+	pos := s.append()
+	s.mu.Unlock()
+	if len(c.Deliveries) == 0 {
+		return c, err // jobs set aside need not be
+	}
+	if failed := s.wait(ctx, pos); failed != nil {
+		s.unclaim(&r, c.Deliveries)
+		return job.Claimed{}, failed
+	}
+	return c, err
+}
+
+// unclaim gives back deliveries that nobody has heard of.
+func (s *Store) unclaim(r *job.ClaimRequest, list []job.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := scheduled
+	if r.Target != "" {
+		to = setAside
+	}
+	for i := range list {
+		ref := list[i].Ref()
+		if slot := s.ids.find(ref.ID); slot != 0 && s.entries.at(slot).is(&ref) {
+			s.giveBack(slot, to, list[i].Next, 1)
+		}
+	}
+	s.append()
 }
 
 func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
@@ -41,6 +72,7 @@ func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
 		c.Last = e.next
 		if len(blocked) > 0 && blocked[e.target()] {
 			s.move(slot, setAside, e.next)
+			s.logChange(slot)
 			c.SetAside++
 			continue
 		}
@@ -63,10 +95,11 @@ func (s *Store) lease(slot uint32, r *job.ClaimRequest) (job.Delivery, error) {
 	}
 	run := e.runs()
 	run.attempt++
-	run.nonce = s.nonces.next()
+	run.nonce = s.nonce(j.Incarnation, run.attempt, r.Owner)
 	run.text = r.Owner
 	due := e.next
 	s.move(slot, running, max(r.Now, due).Add(j.AckWait))
+	s.logChange(slot)
 	d := e.delivery(j)
 	d.Next = due
 	return d, nil

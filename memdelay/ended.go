@@ -32,6 +32,22 @@ func (e *entry) note(cancelled bool, at job.Time) (string, note) {
 	return text[:len(id)], n
 }
 
+// noteOf returns the id of i, a job that ended, and the note of that.
+func noteOf(i *job.Info) (string, note) {
+	text := string(append([]byte(i.ID), i.Target...)) // the strings of i may be part of more
+	return text[:len(i.ID)], note{
+		incarnation: i.Incarnation, nonce: i.Nonce, due: i.Due, at: i.Next, target: text[len(i.ID):],
+		attempt: i.Attempt, cancelled: i.State == job.Cancelled, generated: i.Generated,
+	}
+}
+
+func (n *note) state() job.State {
+	if n.cancelled {
+		return job.Cancelled
+	}
+	return job.Done
+}
+
 // ended remembers jobs that ended in two generations: the older one is dropped
 // whole when the newer is as old as the window, or full.
 type ended struct {
@@ -63,3 +79,24 @@ func (d *ended) get(id string, now job.Time) *note {
 	}
 	return &n
 }
+
+// expire drops the generations that hold nothing within the window before now.
+func (d *ended) expire(now job.Time) {
+	if now >= d.started.Add(d.window) {
+		d.old = nil
+	}
+	if now >= d.started.Add(2*d.window) && len(d.cur) > 0 {
+		d.cur = map[string]note{}
+	}
+}
+
+// drop forgets what is remembered of that incarnation of id.
+func (d *ended) drop(id string, incarnation uint64) {
+	for _, m := range []map[string]note{d.cur, d.old} {
+		if n, ok := m[id]; ok && n.incarnation == incarnation {
+			delete(m, id)
+		}
+	}
+}
+
+func (d *ended) len() int { return len(d.cur) + len(d.old) }

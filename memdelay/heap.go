@@ -94,3 +94,75 @@ func (h *heap) set(pos, slot uint32) {
 	h.slots[pos] = slot
 	h.entries.at(slot).pos = pos
 }
+
+// order makes a heap of slots that are in any order.
+func (h *heap) order() {
+	for pos, slot := range h.slots {
+		h.entries.at(slot).pos = uint32(pos)
+	}
+	for pos := h.len()/2 - 1; pos >= 0; pos-- {
+		h.down(h.slots[pos], uint32(pos))
+	}
+}
+
+// first returns the first limit slots of heaps, which stay as they are: after
+// the top of each, what lies below a slot comes into question once that slot
+// has come up.
+func (s *Store) first(limit int, heaps ...*heap) ordered {
+	var open frontier
+	for _, h := range heaps {
+		open.add(h, 0)
+	}
+	o := ordered{entries: &s.entries}
+	for len(o.slots) < limit && len(open) > 0 {
+		p := open.pop()
+		o.slots = append(o.slots, p.heap.slots[p.pos])
+		open.add(p.heap, 2*p.pos+1)
+		open.add(p.heap, 2*p.pos+2)
+	}
+	return o
+}
+
+// position is a place in a heap, and the time of the entry there.
+type position struct {
+	next job.Time
+	heap *heap
+	pos  int
+}
+
+// frontier is a min-heap of positions by time.
+type frontier []position
+
+// add adds that place in h, if there is one.
+func (f *frontier) add(h *heap, pos int) {
+	if pos >= h.len() {
+		return
+	}
+	*f = append(*f, position{h.entries.at(h.slots[pos]).next, h, pos})
+	for i := len(*f) - 1; i > 0 && (*f)[i].next < (*f)[(i-1)/2].next; i = (i - 1) / 2 {
+		(*f)[i], (*f)[(i-1)/2] = (*f)[(i-1)/2], (*f)[i]
+	}
+}
+
+// pop takes out the first position.
+func (f *frontier) pop() position {
+	s := *f
+	top, last := s[0], len(s)-1
+	s[0], s[last] = s[last], position{}
+	s = s[:last]
+	for i := 0; ; {
+		least := i
+		for _, child := range [2]int{2*i + 1, 2*i + 2} {
+			if child < len(s) && s[child].next < s[least].next {
+				least = child
+			}
+		}
+		if least == i {
+			break
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+	*f = s
+	return top
+}

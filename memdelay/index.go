@@ -2,7 +2,6 @@ package memdelay
 
 import (
 	"context"
-	"encoding/binary"
 
 	"github.com/delaybridge/delaybridge/job"
 )
@@ -17,9 +16,10 @@ func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
 	for i, id := range ids {
 		var err error
 		if slot := s.ids.find(id); slot != 0 {
-			infos[i], err = s.entries.at(slot).info()
+			infos[i], err = s.info(s.entries.at(slot))
 		} else if n := s.recall(id); n != nil {
 			infos[i] = n.info(id)
+			infos[i].Stored = s.stored
 		} else {
 			infos[i].ID = id
 		}
@@ -31,9 +31,9 @@ func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
 }
 
 // info returns what is known of e.
-func (e *entry) info() (job.Info, error) {
+func (s *Store) info(e *entry) (job.Info, error) {
 	j, err := job.DecodeRecord(e.id(), e.record())
-	i := job.Info{Job: j, State: e.state(), Next: e.next, Stored: job.StoredMemory}
+	i := job.Info{Job: j, State: e.state(), Next: e.next, Stored: s.stored}
 	if e.run == nil {
 		return i, err
 	}
@@ -59,22 +59,17 @@ func (e *entry) state() job.State {
 
 // info returns what is remembered of id.
 func (n *note) info(id string) job.Info {
-	i := job.Info{
+	return job.Info{
 		Job:   job.Job{ID: id, Generated: n.generated, Incarnation: n.incarnation, Target: n.target, Due: n.due},
-		State: job.Done, Attempt: n.attempt, Next: n.at, Stored: job.StoredMemory,
+		State: n.state(), Attempt: n.attempt, Next: n.at,
 	}
-	if n.cancelled {
-		i.State = job.Cancelled
-	}
-	return i
 }
 
 // Cancel implements [job.Index].
 func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
-	if err := s.lock(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
 	s.observe(now)
 	changes := make([]job.Change, len(ids))
 	for i, id := range ids {
@@ -85,15 +80,17 @@ func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.C
 		}
 		changes[i] = c
 	}
+	if err := s.commit(ctx); err != nil {
+		return nil, err
+	}
 	return changes, nil
 }
 
 // Reschedule implements [job.Index].
 func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Change, error) {
-	if err := s.lock(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
 	changes := make([]job.Change, len(list))
 	for i, r := range list {
 		slot, c := s.lookup(r.ID)
@@ -101,6 +98,9 @@ func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Ch
 			c.Result = s.reschedule(slot, r)
 		}
 		changes[i] = c
+	}
+	if err := s.commit(ctx); err != nil {
+		return nil, err
 	}
 	return changes, nil
 }
@@ -134,11 +134,9 @@ func (s *Store) reschedule(slot uint32, r job.Reschedule) job.Result {
 	case e.place == dead:
 		e.run.base, e.run.text = e.run.attempt, ""
 	}
-	s.buf = append(s.buf[:0], e.blob...)
-	due := s.buf[1+len(e.id())+job.OffDue:]
-	binary.BigEndian.PutUint64(due, uint64(r.Due))
 	s.detach(e) // by the old blob, which names its target
-	e.blob, e.place = string(s.buf), free
+	e.blob, e.place = s.withDue(e, r.Due), free
 	s.move(slot, scheduled, r.Due)
+	s.logChange(slot)
 	return job.ResultDone
 }

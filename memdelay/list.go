@@ -53,7 +53,7 @@ func (s *Store) page(ctx context.Context, p *pager) (job.Page, error) {
 		if slot == 0 || s.entries.at(slot).next != k.next || !p.wants(s.entries.at(slot)) {
 			continue
 		}
-		info, err := s.entries.at(slot).info()
+		info, err := s.info(s.entries.at(slot))
 		if err != nil {
 			return job.Page{}, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/memdelay/wal"
 )
 
 // maxReason is how many bytes of a reason are kept.
@@ -12,19 +13,21 @@ const maxReason = 255
 
 // Settle implements [job.Queue].
 func (s *Store) Settle(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
-	if err := s.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	s.observe(now)
-	res := make([]job.SettleResult, len(list))
 	for i := range list {
 		if list[i].Outcome > job.Extend {
 			return nil, fmt.Errorf("memory store: settlement of %q: outcome %d is not known", list[i].ID, list[i].Outcome)
 		}
 	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	s.observe(now)
+	res := make([]job.SettleResult, len(list))
 	for i := range list {
 		res[i] = s.settle(now, &list[i])
+	}
+	if err := s.commit(ctx); err != nil {
+		return nil, err
 	}
 	return res, nil
 }
@@ -40,20 +43,26 @@ func (s *Store) settle(now job.Time, t *job.Settlement) job.SettleResult {
 	case job.Retry:
 		s.giveBack(slot, scheduled, t.At, 0)
 	case job.Release:
-		s.giveBack(slot, scheduled, t.At, 1)
+		s.giveBack(slot, scheduled, t.At, s.spare(slot, t))
 	case job.SetAside:
-		if t.Spare {
-			s.entries.at(slot).run.base++
-			s.giveBack(slot, setAside, t.At, 0)
-			break
-		}
-		s.giveBack(slot, setAside, t.At, 1)
+		s.giveBack(slot, setAside, t.At, s.spare(slot, t))
 	case job.Bury:
 		s.bury(slot, now, t.Reason)
 	case job.Extend:
 		s.move(slot, running, t.At)
+		s.logChange(slot)
 	}
 	return job.Settled
+}
+
+// spare is how many attempts t takes back of the job in slot; one that keeps its
+// number is taken off the budget's count.
+func (s *Store) spare(slot uint32, t *job.Settlement) uint32 {
+	if !t.Spare {
+		return 1
+	}
+	s.entries.at(slot).run.base++
+	return 0
 }
 
 // refuse says why t, which is not of the present delivery, changes nothing.
@@ -82,6 +91,7 @@ func (s *Store) giveBack(slot uint32, to place, at job.Time, attempts uint32) {
 	run.attempt -= attempts
 	run.nonce, run.text = 0, ""
 	s.move(slot, to, at)
+	s.logChange(slot)
 }
 
 // bury makes a running job dead.
@@ -89,21 +99,21 @@ func (s *Store) bury(slot uint32, now job.Time, reason string) {
 	run := s.entries.at(slot).run
 	run.nonce, run.text = 0, reason[:min(len(reason), maxReason)]
 	s.move(slot, dead, now)
+	s.logChange(slot)
 }
 
 // Prune implements [job.Queue].
 func (s *Store) Prune(ctx context.Context, before job.Time, limit int) (int, error) {
-	if err := s.lock(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
 	n := 0
 	for ; n < limit; n++ {
 		slot, ok := s.dead.due(before)
 		if !ok {
 			break
 		}
-		s.forget(slot)
+		s.forget(slot, wal.Evicted)
 	}
-	return n, nil
+	return n, s.commit(ctx)
 }

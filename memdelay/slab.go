@@ -26,7 +26,20 @@ type entry struct {
 	pos   uint32   // position in the heap of its place
 	chain uint32   // next slot with the same hash of the id; next free slot
 	place place
+	marks marks
 }
+
+// marks say where a job came from.
+type marks uint8
+
+const (
+	// markReplace: it was put to replace one of the same id.
+	markReplace marks = 1 << iota
+	// markAdopted: it was taken over from another store, which knows it.
+	markAdopted
+	// markSuspect: another store may have taken it too.
+	markSuspect
+)
 
 // run is what deliveries add to a job.
 type run struct {
@@ -62,6 +75,8 @@ func (e *entry) runs() *run {
 	}
 	return e.run
 }
+
+func (e *entry) adopted() bool { return e.marks&markAdopted != 0 }
 
 func (e *entry) attempt() uint32 {
 	if e.run == nil {
