@@ -46,6 +46,10 @@ var rules = []rule{
 		why: "a store knows the contract in job and its own medium: nothing of the other store, of NATS or of who calls it",
 	},
 	{
+		path: "adapter/failover/...", own: []string{"job", "memdelay/..."}, others: true, except: []string{redis, nats},
+		why: "it composes a store that can fail and local ones, and is itself a job.Store: nothing of Redis, of NATS or of the bridge",
+	},
+	{
 		path: "adapter/...", own: []string{"job", "subjects"}, others: true, except: []string{redis},
 		why: "the adapter knows stores as job.Store alone, so that each can take another's place at run time",
 	},

@@ -1,0 +1,227 @@
+package failover
+
+import (
+	"context"
+	"slices"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// Get implements [job.Index]. It fails with ErrUnavailable when one of the jobs
+// may be in the primary and that cannot be reached.
+func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
+	infos, err := s.local.Get(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	var missing []int
+	for i, f := range s.local.Find(ids) {
+		if f.State == "" {
+			missing = append(missing, i)
+		}
+	}
+	if len(missing) == 0 {
+		return infos, nil
+	}
+	there := make([]string, len(missing))
+	for k, i := range missing {
+		there[k] = ids[i]
+	}
+	remote, err := s.getRemote(ctx, there)
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range missing {
+		// What ended here long ago is remembered here alone.
+		if remote[k].State != "" || infos[i].State == "" {
+			infos[i] = remote[k]
+		}
+	}
+	return infos, nil
+}
+
+// getRemote asks the primary, or, where that does not answer, its mirror.
+func (s *Store) getRemote(ctx context.Context, ids []string) (infos []job.Info, err error) {
+	err = errNoPrimary
+	if s.remote() {
+		err = s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
+			infos, err = p.Get(ctx, ids)
+			return err
+		})
+	}
+	if err != nil {
+		if infos, _ = s.mirror.Get(ctx, ids); infos == nil || slices.ContainsFunc(infos, func(i job.Info) bool { return i.State == "" }) {
+			return nil, job.ErrUnavailable.With("Redis does not answer, and the job may be there; try again later: %v", err)
+		}
+		for i := range infos {
+			infos[i].Stored = job.StoredRedis
+		}
+	}
+	for i := range infos {
+		if infos[i].Journal == s.o.Bridge && infos[i].Stored == job.StoredRedis {
+			infos[i].Stored = job.StoredBoth
+		}
+	}
+	return infos, nil
+}
+
+// List implements [job.Index]: the jobs of both stores in one order.
+func (s *Store) List(ctx context.Context, q job.Query) (page job.Page, err error) {
+	if !s.remote() {
+		return page, job.ErrUnavailable.With("Redis cannot be reached, and most jobs are there; try again later")
+	}
+	err = s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
+		page, err = p.List(ctx, q)
+		return err
+	})
+	if u := s.local.Usage(); err != nil || u.Jobs == 0 {
+		return page, err
+	}
+	local, err := s.local.List(ctx, q)
+	if err != nil {
+		return job.Page{}, err
+	}
+	return merge(page, local, q), nil
+}
+
+// merge returns what comes first of two pages after the same cursor. Where one
+// of them was cut, so must be the other.
+func merge(a, b job.Page, q job.Query) job.Page {
+	jobs := slices.Concat(a.Jobs, b.Jobs)
+	slices.SortFunc(jobs, job.ByNext)
+	end := ""
+	for _, p := range []job.Page{a, b} {
+		if p.Cursor != "" && (end == "" || job.CursorBefore(p.Cursor, end)) {
+			end = p.Cursor
+		}
+	}
+	if end != "" {
+		jobs = slices.DeleteFunc(jobs, func(i job.Info) bool { return job.CursorBefore(end, job.CursorOf(&i)) })
+	}
+	if len(jobs) > q.Limit {
+		jobs = jobs[:q.Limit]
+		end = job.CursorOf(&jobs[q.Limit-1])
+	}
+	return job.Page{Jobs: jobs, Cursor: end}
+}
+
+// Cancel implements [job.Index].
+func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
+	return s.change(ctx, ids,
+		func(ctx context.Context, p job.Store, at []int) ([]job.Change, error) {
+			return p.Cancel(ctx, now, pick(ids, at))
+		},
+		func(at []int) { s.cancelledThere(ctx, now, pick(ids, at)) })
+}
+
+// Reschedule implements [job.Index].
+func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Change, error) {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	return s.change(ctx, ids,
+		func(ctx context.Context, p job.Store, at []int) ([]job.Change, error) {
+			return p.Reschedule(ctx, pick(list, at))
+		},
+		func(at []int) { s.rescheduledThere(ctx, pick(ids, at)) })
+}
+
+func pick[T any](list []T, at []int) []T {
+	out := make([]T, len(at))
+	for k, i := range at {
+		out[k] = list[i]
+	}
+	return out
+}
+
+// change has each id changed in the store that holds it. done is told which were
+// changed in the primary.
+func (s *Store) change(ctx context.Context, ids []string, f func(context.Context, job.Store, []int) ([]job.Change, error), done func(at []int)) ([]job.Change, error) {
+	changes := make([]job.Change, len(ids))
+	there, err := s.changeLocal(ctx, ids, changes, f)
+	if err != nil || len(there) == 0 {
+		return changes, err
+	}
+	if !s.remote() {
+		return nil, errNoPrimary
+	}
+	err = s.call(ctx, 0, func(ctx context.Context, p Primary) error {
+		some, err := f(ctx, p, there)
+		for k := range some {
+			changes[there[k]] = some[k]
+		}
+		return err
+	})
+	if err != nil {
+		return nil, job.ErrUnavailable.With("Redis does not answer, and the job may be there; try again later: %v", err)
+	}
+	var at []int
+	for _, i := range there {
+		if changes[i].Result == job.ResultDone {
+			at = append(at, i)
+		}
+	}
+	if len(at) > 0 {
+		done(at)
+	}
+	return changes, nil
+}
+
+// changeLocal changes what the local store holds, and in local mode what the
+// mirror does, and returns the indices of the others.
+func (s *Store) changeLocal(ctx context.Context, ids []string, changes []job.Change, f func(context.Context, job.Store, []int) ([]job.Change, error)) (there []int, err error) {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if !s.remote() {
+		if err := s.bring(ctx, ids); err != nil {
+			return nil, err
+		}
+	}
+	var here []int
+	for i, found := range s.local.Find(ids) {
+		if found.State != "" {
+			here = append(here, i)
+		} else {
+			there = append(there, i)
+		}
+	}
+	if len(here) == 0 {
+		return there, nil
+	}
+	some, err := f(ctx, s.local, here)
+	for k := range some {
+		changes[here[k]] = some[k]
+	}
+	signal(s.kick)
+	return there, err
+}
+
+// cancelledThere forgets the copies of jobs that the primary has cancelled.
+func (s *Store) cancelledThere(ctx context.Context, now job.Time, ids []string) {
+	refs := make([]job.Ref, len(ids))
+	for i := range ids {
+		refs[i].ID = ids[i]
+	}
+	s.unmirror(refs)
+	s.journalCancelled(ctx, now, ids)
+}
+
+// rescheduledThere makes the copies agree with jobs that the primary has moved.
+func (s *Store) rescheduledThere(ctx context.Context, ids []string) {
+	refs := make([]job.Ref, len(ids))
+	for i := range ids {
+		refs[i].ID = ids[i]
+	}
+	s.unmirror(refs)
+	c := s.watch.begin()
+	var infos []job.Info
+	err := s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
+		infos, err = p.Get(ctx, ids)
+		return err
+	})
+	if err != nil {
+		s.log.Warn("jobs were rescheduled but not mirrored: they are not delivered if Redis fails before they are due", "jobs", len(ids), "error", err)
+	}
+	s.mirrorNear(c, infos)
+}

@@ -1,0 +1,197 @@
+package failover
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// watch knows the calls that will add to the mirror once they return, and tells
+// them which jobs must not be added any more: by then such a job may have been
+// claimed and completed, and a copy of it would run a second time.
+type watch struct {
+	mu   sync.Mutex
+	open []*watched
+}
+
+type watched struct{ ended map[string]bool }
+
+// begin starts watching for a call.
+func (w *watch) begin() *watched {
+	c := &watched{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = append(w.open, c)
+	return c
+}
+
+// end stops it, and returns the ids of the jobs that ended or moved meanwhile.
+func (w *watch) end(c *watched) map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = slices.DeleteFunc(w.open, func(o *watched) bool { return o == c })
+	return c.ended
+}
+
+// gone notes jobs that left the mirror.
+func (w *watch) gone(ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.open {
+		if c.ended == nil {
+			c.ended = make(map[string]bool, len(ids))
+		}
+		for _, id := range ids {
+			c.ended[id] = true
+		}
+	}
+}
+
+// mirrorNear adds jobs that the primary had as pending or running when the call
+// ended, unless they are beyond the horizon, known already, or gone since it
+// began.
+func (s *Store) mirrorNear(c *watched, infos []job.Info) {
+	s.move.Lock()
+	defer s.move.Unlock()
+	s.addNear(c, infos)
+}
+
+// addNear is mirrorNear with s.move held.
+func (s *Store) addNear(c *watched, infos []job.Info) {
+	ended := s.watch.end(c)
+	t := s.limits.Load()
+	until := s.now().Add(t.Horizon)
+	infos = slices.DeleteFunc(infos, func(i job.Info) bool {
+		return ended[i.ID] || i.State != job.Running && (i.State != job.Pending || i.Next > until)
+	})
+	if room := s.mirrorRoom(); len(infos) > room {
+		infos = infos[:room]
+	}
+	if len(infos) == 0 {
+		return
+	}
+	ids := make([]string, len(infos))
+	for i := range infos {
+		ids[i] = infos[i].ID
+	}
+	here, copies := s.local.Find(ids), s.mirror.Find(ids)
+	keep := infos[:0]
+	for i := range infos {
+		if here[i].State == "" && (copies[i].State == "" || copies[i].Incarnation != infos[i].Incarnation) {
+			keep = append(keep, infos[i])
+		}
+	}
+	s.toMirror(keep)
+}
+
+// mirrorRoom is how many more jobs the mirror may hold.
+func (s *Store) mirrorRoom() int {
+	t, u := s.limits.Load(), s.mirror.Usage()
+	if u.Bytes >= t.HorizonBytes {
+		return 0
+	}
+	return max(0, t.HorizonJobs-u.Jobs)
+}
+
+// toMirror sets jobs of the mirror to the state given.
+func (s *Store) toMirror(infos []job.Info) {
+	if len(infos) == 0 {
+		return
+	}
+	if err := s.mirror.Adopt(context.Background(), infos); err != nil {
+		s.log.Error("jobs not mirrored: they will not be delivered if Redis fails before they are due", "jobs", len(infos), "error", err)
+	}
+}
+
+// unmirror forgets jobs that have ended, or that another state is coming for.
+func (s *Store) unmirror(refs []job.Ref) {
+	if len(refs) == 0 {
+		return
+	}
+	ids := make([]string, len(refs))
+	for i := range refs {
+		ids[i] = refs[i].ID
+	}
+	s.move.Lock()
+	defer s.move.Unlock()
+	s.watch.gone(ids)
+	_ = s.mirror.Discard(context.Background(), refs) // fails only when it is closed
+}
+
+// claimed notes deliveries of the primary. It returns those that are still in
+// force: when the mode has changed meanwhile, the local store may have them by now.
+func (s *Store) claimed(ds []job.Delivery) []job.Delivery {
+	if len(ds) == 0 {
+		return ds
+	}
+	ids, infos := make([]string, len(ds)), make([]job.Info, len(ds))
+	for i := range ds {
+		d := &ds[i]
+		ids[i] = d.ID
+		infos[i] = job.Info{
+			Job: d.Job, State: job.Running, Attempt: d.Attempt, Base: d.Base, Nonce: d.Nonce,
+			Owner: d.Owner, Next: d.Deadline,
+		}
+	}
+	s.move.Lock()
+	defer s.move.Unlock()
+	here, turned := s.local.Find(ids), !s.remote()
+	var behind []job.Ref
+	keep := ds[:0]
+	running := infos[:0]
+	for i := range ds {
+		if same := here[i].State != "" && here[i].Incarnation == ds[i].Incarnation; same {
+			if turned || over(here[i], &ds[i]) {
+				continue
+			}
+			behind = append(behind, ds[i].Ref()) // a copy of a put that the primary took after all
+		}
+		keep, running = append(keep, ds[i]), append(running, infos[i])
+	}
+	s.toMirror(running)
+	if len(behind) > 0 {
+		if err := s.local.Discard(context.Background(), behind); err != nil {
+			s.log.Warn("copies of jobs that Redis has delivered stay on this bridge's disk", "jobs", len(behind), "error", err)
+		}
+	}
+	return keep
+}
+
+// bring moves what the mirror has of ids to the local store, where the caller
+// is about to act on them. The gate is held for reading.
+func (s *Store) bring(ctx context.Context, ids []string) error {
+	s.move.Lock()
+	defer s.move.Unlock()
+	return s.adopt(ctx, s.mirror.Take(ids))
+}
+
+// adopt makes jobs of the mirror the local store's. On failure they stay in the
+// mirror. s.move is held.
+func (s *Store) adopt(ctx context.Context, infos []job.Info) error {
+	if len(infos) == 0 {
+		return nil
+	}
+	ids := make([]string, len(infos))
+	for i := range infos {
+		ids[i] = infos[i].ID
+	}
+	s.watch.gone(ids)
+	// What is known here of an id is later than its copy.
+	here := s.local.Find(ids)
+	fresh := make([]job.Info, 0, len(infos))
+	for i := range infos {
+		if here[i].State == "" {
+			fresh = append(fresh, infos[i])
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := s.local.Adopt(ctx, fresh); err != nil {
+		s.toMirror(fresh)
+		return err
+	}
+	return nil
+}

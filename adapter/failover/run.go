@@ -1,0 +1,255 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// Run watches the primary, turns from it and back, keeps the mirror and moves
+// jobs home, until ctx is done.
+func (s *Store) Run(ctx context.Context) {
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){s.probeLoop, s.slowLoop, s.mirrorLoop, s.moveLoop, s.journalLoop} {
+		loops.Go(func() { loop(ctx) })
+	}
+	loops.Wait()
+}
+
+// health is what the probes have shown.
+type health struct {
+	good, bad int       // in a row
+	firstGood time.Time // of the good ones
+	left      time.Time // when the primary was turned away from
+	back      time.Time // when it was trusted again
+	dwell     time.Duration
+}
+
+// probeLoop probes the primary, often while there is a reason to, and turns
+// from it and back.
+func (s *Store) probeLoop(ctx context.Context) {
+	h := health{left: time.Now(), back: time.Now()}
+	timer := time.NewTimer(s.limits.Load().ProbeEvery)
+	defer timer.Stop()
+	last := time.Now()
+	was := s.Mode()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.suspicion:
+			// At most one probe per ProbeSuspect, whatever the number of failures.
+			if wait := time.Until(last.Add(s.limits.Load().ProbeSuspect)); wait > 0 {
+				timer.Reset(wait)
+				continue
+			}
+		case <-timer.C:
+		}
+		last = time.Now()
+		err := s.probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if mode := s.Mode(); mode != was {
+			s.noteTurn(&h, was, mode)
+			was = mode
+		}
+		s.judge(ctx, &h, err)
+		if mode := s.Mode(); mode != was {
+			s.noteTurn(&h, was, mode)
+			was = mode
+		}
+		timer.Reset(max(0, s.probePause(&h)-time.Since(last)))
+	}
+}
+
+func (s *Store) probePause(h *health) time.Duration {
+	t := s.limits.Load()
+	if h.bad > 0 && s.remote() {
+		return t.ProbeSuspect
+	}
+	if !s.remote() {
+		return min(t.ProbeEvery, time.Second)
+	}
+	return t.ProbeEvery
+}
+
+// probe asks the primary for a sign of life, and opens it when it was never
+// reached.
+func (s *Store) probe(ctx context.Context) error {
+	p := s.primary.Load()
+	if p == nil {
+		err := s.connect(ctx)
+		if err != nil && s.o.Permanent(err) {
+			s.log.Error("Redis is there but cannot be used: jobs stay on this bridge's disk until that is mended", "error", err)
+		}
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().ProbeTimeout)
+	defer cancel()
+	return p.Probe(ctx)
+}
+
+// judge draws the consequence of a probe.
+func (s *Store) judge(ctx context.Context, h *health, err error) {
+	t := s.limits.Load()
+	if err != nil {
+		h.good, h.bad = 0, h.bad+1
+		if s.remote() && h.bad >= t.ProbeFailures {
+			s.trip(fmt.Sprintf("%d probes in a row failed: %v", h.bad, err))
+		}
+		if !s.remote() {
+			s.askPeers(ctx)
+		}
+		return
+	}
+	if h.good++; h.good == 1 {
+		h.firstGood = time.Now()
+		s.goodSince.Store(h.firstGood.UnixNano())
+	}
+	h.bad = 0
+	if s.remote() {
+		s.direct.Store(false)
+		s.lookForLosses(ctx, h)
+		return
+	}
+	s.syncStates(ctx)
+	waited := time.Since(h.left)
+	if h.good < t.GoodProbes && !h.left.IsZero() || waited < max(h.dwell, t.Dwell) {
+		return
+	}
+	if !s.o.Peers.Settled() && time.Since(h.firstGood) < t.PeerWait {
+		return
+	}
+	if err := s.comeBack(ctx); err != nil {
+		s.log.Warn("Redis answers but does not take over what this bridge holds", "error", err)
+	}
+}
+
+// lookForLosses makes lost data good. With a journal that is done in local mode:
+// what it knows to have ended must not be claimed.
+func (s *Store) lookForLosses(ctx context.Context, h *health) {
+	switch {
+	case len(s.pendingLosses()) == 0:
+	case s.journal == nil:
+		_ = s.makeGood(ctx) // there is nothing to offer, so nothing that could fail
+	default:
+		s.trip("it has lost data, and takes back what the journal has")
+		h.left = time.Time{} // nothing to wait for
+	}
+}
+
+// noteTurn keeps the times from which dwell counts.
+func (s *Store) noteTurn(h *health, from, to job.Mode) {
+	t := s.limits.Load()
+	now := time.Now()
+	switch {
+	case to == job.ModeLocal:
+		if h.dwell == 0 || now.Sub(h.back) > t.MaxDwell {
+			h.dwell = t.Dwell
+		} else {
+			h.dwell = min(2*h.dwell, t.MaxDwell)
+		}
+		if !h.left.IsZero() {
+			h.left = now
+		}
+		h.good = 0
+	case from == job.ModeLocal:
+		h.back, h.left = now, now
+	}
+}
+
+// askPeers finds out whether this bridge alone is cut off.
+func (s *Store) askPeers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().ProbeTimeout)
+	defer cancel()
+	s.foreign.Store(s.o.Peers.Reachable(ctx))
+}
+
+// slowLoop turns from a primary that answers, but too slowly.
+func (s *Store) slowLoop(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if why := s.sensor.slow(); why != "" && s.remote() {
+				s.trip(why)
+			}
+		}
+	}
+}
+
+// trip turns from the primary to the local store, unless that cannot take over.
+func (s *Store) trip(why string) {
+	if err := s.localUsable(); err != nil {
+		s.log.Error("Redis fails and the local store cannot take over", "redis", why, "local", err)
+		return
+	}
+	for {
+		from := s.mode.Load()
+		if from == int32(job.ModeLocal) {
+			return
+		}
+		if s.mode.CompareAndSwap(from, int32(job.ModeLocal)) {
+			s.primary.Load().end()
+			s.log.Warn("Redis fails: jobs are held on this bridge's disk until it is back", "why", why)
+			s.o.Observer.ModeChanged(job.Mode(from), job.ModeLocal, why)
+			s.ProbeSoon()
+			return
+		}
+	}
+}
+
+// comeBackTimeout bounds the last merge, while calls wait.
+const comeBackTimeout = 300 * time.Millisecond
+
+// comeBack returns to the primary: what happened to its own jobs first, so that
+// nothing that has ended is claimed from it again.
+func (s *Store) comeBack(ctx context.Context) error {
+	if err := s.makeGood(ctx); err != nil {
+		return err
+	}
+	if err := s.syncAll(ctx); err != nil {
+		return err
+	}
+	if err := s.turnBack(ctx); err != nil {
+		return err
+	}
+	s.foreign.Store(false)
+	s.o.Observer.ModeChanged(job.ModeLocal, job.ModeMigrating, "Redis answers")
+	signal(s.kick)
+	return nil
+}
+
+// turnBack merges the last states while calls wait, and turns.
+func (s *Store) turnBack(ctx context.Context) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, comeBackTimeout)
+	defer cancel()
+	for {
+		n, err := s.mergeStates(ctx)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+	}
+	// Others may have changed the jobs whose copies were not needed.
+	s.mirror.TakeDue(farAhead, s.mirror.Usage().Jobs)
+	s.sensor.reset(*s.limits.Load())
+	s.direct.Store(false)
+	s.begin(s.primary.Load().Primary)
+	s.mode.Store(int32(job.ModeMigrating))
+	return nil
+}
+
+// farAhead is after every due time.
+const farAhead = job.Time(1) << 62

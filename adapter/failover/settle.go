@@ -1,0 +1,184 @@
+package failover
+
+import (
+	"context"
+	"slices"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/memdelay"
+)
+
+// Settle implements [job.Queue]. What the primary does not confirm within the
+// hand-over time is settled in the local store, if this bridge knows the
+// delivery; the others are Unreachable.
+func (s *Store) Settle(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if !s.remote() {
+		return s.settleLocal(ctx, now, list)
+	}
+	here, there := s.splitRefs(list)
+	if len(here) == 0 {
+		return s.settlePrimary(ctx, now, list)
+	}
+	res := make([]job.SettleResult, len(list))
+	err := settleSome(list, here, res, func(some []job.Settlement) ([]job.SettleResult, error) { return s.settleLocal(ctx, now, some) })
+	if err == nil && len(there) > 0 {
+		err = settleSome(list, there, res, func(some []job.Settlement) ([]job.SettleResult, error) { return s.settlePrimary(ctx, now, some) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	signal(s.kick)
+	return res, nil
+}
+
+// splitRefs returns the indices of the deliveries that the local store knows,
+// or knows to be over, and of the others; nothing when it holds none.
+func (s *Store) splitRefs(list []job.Settlement) (here, there []int) {
+	if u := s.local.Usage(); u.Jobs+u.Verdicts == 0 {
+		return nil, nil
+	}
+	for i, f := range s.local.Find(idsOf(list)) {
+		if f.State != "" && f.Incarnation == list[i].Incarnation && f.Attempt >= list[i].Attempt {
+			here = append(here, i)
+		} else {
+			there = append(there, i)
+		}
+	}
+	return here, there
+}
+
+func idsOf(list []job.Settlement) []string {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	return ids
+}
+
+func settleSome(list []job.Settlement, at []int, res []job.SettleResult, settle func([]job.Settlement) ([]job.SettleResult, error)) error {
+	some := make([]job.Settlement, len(at))
+	for k, i := range at {
+		some[k] = list[i]
+	}
+	r, err := settle(some)
+	if err != nil {
+		return err
+	}
+	for k, i := range at {
+		res[i] = r[k]
+	}
+	return nil
+}
+
+func (s *Store) settlePrimary(ctx context.Context, now job.Time, list []job.Settlement) (res []job.SettleResult, err error) {
+	losses := s.lossCount.Load()
+	err = s.call(ctx, s.handOver(), func(ctx context.Context, p Primary) (err error) {
+		res, err = p.Settle(ctx, now, list)
+		return err
+	})
+	if err != nil {
+		if s.localUsable() != nil {
+			return nil, err
+		}
+		res, err = s.settleLocal(ctx, now, list)
+		signal(s.kick)
+		return res, err
+	}
+	s.settledThere(now, list, res)
+	if err := s.journalEnds(ctx, now, list, res); err != nil || losses == s.lossCount.Load() {
+		return res, err
+	}
+	// The primary may have lost it, and been given it again by the journal, in
+	// between: it must be told once more.
+	return res, s.endAgain(ctx, now, list, res)
+}
+
+// settledThere does to the mirror what the primary did.
+func (s *Store) settledThere(now job.Time, list []job.Settlement, res []job.SettleResult) {
+	var ended []job.Ref
+	var changed []job.Settlement
+	until := now.Add(s.limits.Load().Horizon)
+	for i := range list {
+		if res[i] != job.Settled && res[i] != job.Repeated {
+			continue
+		}
+		switch t := &list[i]; t.Outcome {
+		case job.Retry, job.Release:
+			if t.At > until {
+				ended = append(ended, t.Ref)
+				break
+			}
+			changed = append(changed, *t)
+		case job.Extend:
+			changed = append(changed, *t)
+		default:
+			ended = append(ended, t.Ref)
+		}
+	}
+	s.unmirror(ended)
+	if len(changed) > 0 {
+		_, _ = s.mirror.Settle(context.Background(), now, changed) // a job that is not there stays away
+	}
+}
+
+// settleTries is how often a delivery is looked for that moves between the
+// stores at the same time.
+const settleTries = 3
+
+// settleLocal settles in the local store what it or the mirror knows.
+func (s *Store) settleLocal(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
+	ctx = context.WithoutCancel(ctx)
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	res := make([]job.SettleResult, len(list))
+	left := make([]int, len(list))
+	for i := range left {
+		left[i] = i
+	}
+	for try := 0; len(left) > 0 && try < settleTries; try++ {
+		err := settleSome(list, left, res, func(some []job.Settlement) ([]job.SettleResult, error) { return s.settleKnown(ctx, now, some) })
+		if err != nil {
+			return nil, err
+		}
+		left = slices.DeleteFunc(left, func(i int) bool { return res[i] != job.Unreachable })
+	}
+	return res, s.journalEnds(ctx, now, list, res)
+}
+
+// settleKnown is one try of settleLocal; what is in neither store is
+// Unreachable. The gate is held for reading.
+func (s *Store) settleKnown(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
+	ids := idsOf(list)
+	if err := s.bring(ctx, ids); err != nil {
+		return nil, err
+	}
+	known := s.local.Find(ids)
+	res, err := s.local.Settle(ctx, now, spareNumbers(list, known))
+	if err != nil {
+		return nil, err
+	}
+	for i := range res {
+		if res[i] == job.Unknown || res[i] == job.Stale && known[i].Incarnation != list[i].Incarnation {
+			res[i] = job.Unreachable
+		}
+	}
+	return res, nil
+}
+
+// spareNumbers keeps the numbers of attempts that go back and that Redis has
+// given a lease: it would take the job, at a lower number, for an older state.
+func spareNumbers(list []job.Settlement, known []memdelay.Found) []job.Settlement {
+	cloned := false
+	for i := range list {
+		if o := list[i].Outcome; known[i].Shared && (o == job.Release || o == job.SetAside) && !list[i].Spare {
+			if !cloned {
+				list, cloned = slices.Clone(list), true
+			}
+			list[i].Spare = true
+		}
+	}
+	return list
+}
