@@ -33,6 +33,10 @@ type Bridge struct {
 	settler *settler
 	barrier *gather[*flight] // published, not yet confirmed
 	peers   *peers
+
+	exchange *exchange
+
+	fullEvents pace
 }
 
 // Conns are the two connections of a bridge: deliveries must not wait behind
@@ -68,13 +72,17 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 		return nil, err
 	}
 	var err error
-	if b.metrics, err = newMetrics(cfg.Registerer); err != nil {
+	if b.metrics, err = newMetrics(&b.cfg); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
 		return nil, err
 	}
 	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)
+	b.exchange = newExchange(b)
+	if s := b.exchange.store; s != nil {
+		b.metrics.mode(s.Mode())
+	}
 	return b, nil
 }
 
@@ -140,10 +148,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	intake.Go(func() { b.intake.run(work, stopIntake) })
-	intake.Go(func() { b.intake.overflow(stopIntake) })
+	intake.Go(func() { b.intake.relieve(work, stopIntake) })
 	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop} {
 		dispatching.Go(func() { loop(dispatch) })
 	}
+	exchange, stopExchange := context.WithCancel(work)
+	defer stopExchange()
+	var exchanging sync.WaitGroup
+	exchanging.Go(func() { b.exchange.run(exchange) })
 	b.peers.listen()
 	close(b.ready)
 	<-ctx.Done()
@@ -153,6 +165,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	// A store that does not answer must not hold the stop up.
 	defer time.AfterFunc(b.cfg.Drain+stopGrace, cancelWork).Stop()
 	b.peers.stopListening()
+	stopExchange()
+	exchanging.Wait() // it joins and leaves the intake
 	b.intake.leave()
 	close(stopIntake)
 	intake.Wait()

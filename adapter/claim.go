@@ -42,7 +42,7 @@ func (b *Bridge) claimLoop(ctx context.Context) {
 			continue
 		}
 		now := b.now()
-		if now >= waitingAt {
+		if b.disp.relearn.Swap(false) || now >= waitingAt {
 			waitingAt = now.Add(waitingPoll)
 			b.learnWaiting(ctx)
 			b.disp.forget(now)
@@ -173,7 +173,10 @@ func (b *Bridge) buryUnfit(ctx context.Context, ds []job.Delivery) []job.Deliver
 	live := ds[:0]
 	for i := range ds {
 		if reason := b.unfit(&ds[i], now); reason != "" {
-			dead = append(dead, settlement{Settlement: job.Settlement{Ref: ds[i].Ref(), Outcome: job.Bury, Target: ds[i].Target, Reason: reason}})
+			dead = append(dead, settlement{
+				Settlement: job.Settlement{Ref: ds[i].Ref(), Outcome: job.Bury, Target: ds[i].Target, Reason: reason},
+				until:      ds[i].Deadline,
+			})
 			continue
 		}
 		live = append(live, ds[i])

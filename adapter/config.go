@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,13 +51,28 @@ type Config struct {
 	ProbeMin, ProbeMax time.Duration
 
 	// IntakeQueue is how many messages may wait to be stored; default 65536.
-	// Above 95 % of it messages are answered 429.
+	// Above 95 % of it for a second, or when it is nearly full, messages go to
+	// this bridge's disk or are answered 429.
 	IntakeQueue int
 	// StoreTimeout bounds one call of the store; default 2 s.
 	StoreTimeout time.Duration
 	// Drain is how long acknowledgements are still served after Run was told
 	// to stop, when no peer takes them over; default 10 s.
 	Drain time.Duration
+
+	// Journal says what becomes of jobs with Delay-Durability: local; default:
+	// they are refused.
+	Journal Journal
+	// JournalAll takes every job for one of these.
+	JournalAll bool
+	// Canary writes to the store that bridges share and reports whether that
+	// can be done; nil: it cannot.
+	Canary func(context.Context) error
+	// LocalJobs is how many jobs only this bridge's disk holds; nil: none.
+	LocalJobs func() int
+	// Service is the label of that name of the metrics about fallback; default
+	// "delaybridge".
+	Service string
 
 	// Now is the clock that due times are compared with; default: the wall
 	// clock at start, continued by the monotonic clock.
@@ -66,6 +82,16 @@ type Config struct {
 	// Registerer for the metrics; default: a registry of its own.
 	Registerer prometheus.Registerer
 }
+
+// Journal says how a bridge keeps jobs on its own disk that ask for it.
+type Journal uint8
+
+// The journals of a bridge.
+const (
+	NoJournal    Journal = iota // it keeps none
+	WithJournal                 // the store journals jobs that name this bridge in their Journal field
+	AlwaysOnDisk                // every job is stored here, and durable, anyway
+)
 
 // Lane groups the targets that match Pattern under one ceiling of unsettled
 // deliveries.
@@ -92,6 +118,7 @@ const (
 	keyIntakeQueue  = "intake.queue"
 	keyStoreTimeout = "store_timeout"
 	keyDrain        = "drain"
+	keyDurability   = "durability"
 )
 
 const (
@@ -106,6 +133,7 @@ const (
 // withDefaults returns c with every zero field set.
 func (c Config) withDefaults() Config {
 	def(&c.Prefix, defaultPrefix)
+	def(&c.Service, "delaybridge")
 	def(&c.MaxDelay, tenYears)
 	def(&c.MaxAttempts, 10)
 	def(&c.AckWait, 30*time.Second)
@@ -162,6 +190,9 @@ func (c Config) Validate() error {
 	check(keyIntakeQueue, atLeastOne(c.IntakeQueue))
 	_, err := subjects.NewMatcher(c.AllowTargets)
 	check(keyAllow, err)
+	if c.JournalAll && c.Journal == NoJournal {
+		check(keyDurability, errors.New("local needs a store on this bridge's disk"))
+	}
 	for _, l := range c.Lanes {
 		_, err := subjects.NewMatcher([]string{l.Pattern})
 		check(keyLanes, err)

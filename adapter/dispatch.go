@@ -44,6 +44,7 @@ type dispatcher struct {
 	probes  job.Time // when the next probe is due, zero: none planned
 	limit   func() int
 
+	relearn   atomic.Bool  // the claimer must look for targets with jobs set aside
 	nextClaim atomic.Int64 // job.Time up to which the claimer sleeps
 	wakeClaim chan struct{}
 	wakeFire  chan struct{}

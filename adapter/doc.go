@@ -6,8 +6,12 @@
 //
 //	producer --> intake --> Put            (intake.go, parse.go, reply.go)
 //	Claim --> heap --> lane --> publish    (claim.go, dispatch.go, lane.go, fire.go)
-//	worker --> settler --> Settle          (settle.go, verbs.go)
+//	worker --> settler --> Settle          (settle.go, settling.go, verbs.go)
 //	Expired --> retry, bury or park        (expire.go)
+//
+// Beside it: overload.go keeps the intake from running full, exchange.go and
+// states.go tell peers whether the store is reached, degrade.go is what a store
+// that goes on without Redis tells the bridge.
 //
 // One goroutine each stores, claims, fires, confirms publishes, takes
 // acknowledgements in, settles and looks after leases, whatever the number of

@@ -10,8 +10,17 @@ import (
 	"github.com/delaybridge/delaybridge/subjects"
 )
 
+// eventVersion is the version of the form of all events.
+const eventVersion = 1
+
+// eventHead is what all events have in common.
+type eventHead struct {
+	Type    string `json:"type"`
+	Version int    `json:"version"`
+}
+
 // rejectedEvent is published when a message is refused that asked for no
-// answer.
+// answer; and, at most once a second, when one is because the store is full.
 type rejectedEvent struct {
 	Bridge  string     `json:"bridge"`
 	Subject string     `json:"subject"`
@@ -27,9 +36,36 @@ type deadEvent struct {
 	Attempt uint32 `json:"attempt"`
 }
 
+// modeEvent is published when the shared store was lost ("degraded") or is in
+// full use again ("recovered").
+type modeEvent struct {
+	Bridge string `json:"bridge"`
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Why    string `json:"why"`
+}
+
+// migratedEvent is published when a migration has ended; and, with an id, when
+// a job that was put without the shared store met another of its id there.
+type migratedEvent struct {
+	Bridge    string `json:"bridge"`
+	Migration string `json:"migration"`
+	Jobs      int    `json:"jobs"`
+	TookMS    int64  `json:"took_ms"`
+	ID        string `json:"id,omitempty"`
+	Target    string `json:"target,omitempty"`
+}
+
+// dataLossEvent is published when the shared store has lost jobs.
+type dataLossEvent struct {
+	Bridge  string `json:"bridge"`
+	Why     string `json:"why"`
+	Offered int    `json:"offered"` // jobs that the journal of this bridge could make good for
+}
+
 // event publishes an event for whoever listens.
 func (b *Bridge) event(name string, body any) {
-	data, err := json.Marshal(body)
+	data, err := encodeEvent(name, body)
 	if err == nil {
 		err = b.in.Publish(subjects.Event(b.cfg.Prefix, name), data)
 	}
@@ -38,33 +74,59 @@ func (b *Bridge) event(name string, body any) {
 	}
 }
 
+// encodeEvent writes the fields of all events, then those of body, which is a
+// struct with at least one.
+func encodeEvent(name string, body any) ([]byte, error) {
+	head, err := json.Marshal(eventHead{name, eventVersion})
+	if err != nil {
+		return nil, err
+	}
+	rest, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(head[:len(head)-1], ','), rest[1:]...), nil
+}
+
 // logs are the lines whose number would grow with the traffic: each kind is
 // written at most once per logEvery.
 type logs struct {
-	rejected, dead, nak, ack, publish, reply, event, store, conn limitedLog
+	rejected, dead, nak, ack, settle, publish, reply, event, store, conn limitedLog
 }
 
 const logEvery = time.Second
 
-// limitedLog writes at most one warning per logEvery and counts the others.
-type limitedLog struct {
+// pace lets one thing per logEvery through and counts the others.
+type pace struct {
 	mu      sync.Mutex
 	last    time.Time
 	skipped int
 }
 
+// next reports whether it is time for another one, and how many were not let
+// through since the last.
+func (p *pace) next() (skipped int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.last) < logEvery {
+		p.skipped++
+		return 0, false
+	}
+	skipped = p.skipped
+	p.last, p.skipped = now, 0
+	return skipped, true
+}
+
+// limitedLog writes at most one warning per logEvery and counts the others.
+type limitedLog struct{ pace pace }
+
 // Log writes msg unless one of the same kind was written just now.
 func (l *limitedLog) Log(logger *slog.Logger, msg string, args ...any) {
-	l.mu.Lock()
-	now := time.Now()
-	if now.Sub(l.last) < logEvery {
-		l.skipped++
-		l.mu.Unlock()
+	skipped, ok := l.pace.next()
+	if !ok {
 		return
 	}
-	skipped := l.skipped
-	l.last, l.skipped = now, 0
-	l.mu.Unlock()
 	if skipped > 0 {
 		args = append(args, "more_since_last", skipped)
 	}

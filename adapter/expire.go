@@ -73,7 +73,7 @@ func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spared int) {
 	for i := range ds {
 		d := &ds[i]
-		s := settlement{Settlement: job.Settlement{Ref: d.Ref(), Target: d.Target}}
+		s := settlement{Settlement: job.Settlement{Ref: d.Ref(), Target: d.Target}, until: now.Add(2 * expirePoll)} // then it is found again
 		f, verdict, end := b.disp.expire(d, now)
 		switch verdict {
 		case leaseHeld:

@@ -2,8 +2,8 @@ package adapter
 
 import (
 	"context"
+	"errors"
 	"strconv"
-	"time"
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
@@ -15,23 +15,15 @@ const (
 	intakeBatch = 256
 	// intakeGroup is the queue group that all bridges of a prefix form.
 	intakeGroup = "delaybridge"
-	// overflowPeriod is how often the queue is looked at while the store is busy.
-	overflowPeriod = 10 * time.Millisecond
 )
 
 // intake stores what producers publish. What arrives while a batch is being
 // stored forms the next one, so batches grow with the load and nothing waits
-// for a batch to fill.
+// for a batch to fill. Overload is handled beside it, in overload.go.
 type intake struct {
 	b    *Bridge
 	msgs chan *nats.Msg
 	subs []*nats.Subscription
-
-	batch      []*nats.Msg // the messages being handled
-	overloaded bool        // so much was waiting when batch was taken that all of it is refused
-	jobs       []job.Job   // those of them that can be stored
-	from       []*nats.Msg // the message of each job
-	buf        []byte
 }
 
 func newIntake(b *Bridge) *intake {
@@ -57,21 +49,21 @@ func (in *intake) leave() {
 			in.b.cfg.Logger.Warn("intake subscription not drained", "subject", s.Subject, "error", err)
 		}
 	}
+	in.subs = nil
 	_ = in.b.in.FlushTimeout(in.b.cfg.StoreTimeout) // when it fails the connection is gone, and so is the interest
 }
 
 // run stores messages until stop is closed and none is left.
 func (in *intake) run(ctx context.Context, stop <-chan struct{}) {
+	batch := &intakeMsgs{b: in.b}
 	for {
 		select {
 		case m := <-in.msgs:
-			in.gather(m)
-			in.handle(ctx)
+			batch.handle(ctx, m, in.msgs, in.b.store.Put)
 		case <-stop:
 			select {
 			case m := <-in.msgs:
-				in.gather(m)
-				in.handle(ctx)
+				batch.handle(ctx, m, in.msgs, in.b.store.Put)
 			default:
 				return
 			}
@@ -79,86 +71,66 @@ func (in *intake) run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// overflow refuses messages while the store is so slow that the queue is nearly
-// full, until stop is closed: beyond it the client would drop them unanswered.
-func (in *intake) overflow(stop <-chan struct{}) {
-	ticker := time.NewTicker(overflowPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-ticker.C:
+// intakeMsgs is a batch of messages on its way into a store. It is used again
+// for the next one.
+type intakeMsgs struct {
+	b    *Bridge
+	msgs []*nats.Msg
+	jobs []job.Job   // those of them that can be stored
+	from []*nats.Msg // the message of each job
+	buf  []byte
+}
+
+// putFunc stores jobs as job.Store's Put does.
+type putFunc = func(context.Context, []job.Job) ([]job.PutResult, error)
+
+// handle stores m and what else has arrived, and answers.
+func (in *intakeMsgs) handle(ctx context.Context, m *nats.Msg, more <-chan *nats.Msg, put putFunc) {
+	in.gather(m, more)
+	in.jobs, in.from = in.jobs[:0], in.from[:0]
+	now := in.b.now()
+	for _, m := range in.msgs {
+		var j job.Job
+		if err := in.b.parse(m, now, &j); err != nil {
+			in.b.reject(m, err)
+			continue
 		}
-		for in.full() {
-			select {
-			case m := <-in.msgs:
-				in.reject(m, in.overloadError())
-			default:
-			}
-		}
+		in.jobs, in.from = append(in.jobs, j), append(in.from, m)
+	}
+	if len(in.jobs) > 0 {
+		in.store(ctx, put)
 	}
 }
 
-func (in *intake) full() bool { return len(in.msgs) > cap(in.msgs)*19/20 }
-
-func (in *intake) overloadError() *job.Error {
-	return job.ErrFull.With("intake overloaded: more than 95 %% of the %d messages that may wait (%s) do; try again later", cap(in.msgs), keyIntakeQueue)
-}
-
 // gather makes a batch of m and what has arrived since.
-func (in *intake) gather(m *nats.Msg) {
-	in.overloaded = in.full()
-	in.batch = append(in.batch[:0], m)
-	for len(in.batch) < intakeBatch {
+func (in *intakeMsgs) gather(m *nats.Msg, more <-chan *nats.Msg) {
+	in.msgs = append(in.msgs[:0], m)
+	for len(in.msgs) < intakeBatch {
 		select {
-		case m := <-in.msgs:
-			in.batch = append(in.batch, m)
+		case m := <-more:
+			in.msgs = append(in.msgs, m)
 		default:
 			return
 		}
 	}
 }
 
-// handle stores one batch and answers it.
-func (in *intake) handle(ctx context.Context) {
-	if in.overloaded {
-		for _, m := range in.batch {
-			in.reject(m, in.overloadError())
-		}
-		return
-	}
-	in.jobs, in.from = in.jobs[:0], in.from[:0]
-	now := in.b.now()
-	for _, m := range in.batch {
-		var j job.Job
-		if err := in.b.parse(m, now, &j); err != nil {
-			in.reject(m, err)
-			continue
-		}
-		in.jobs, in.from = append(in.jobs, j), append(in.from, m)
-	}
-	if len(in.jobs) > 0 {
-		in.store(ctx)
-	}
-}
-
 // store puts in.jobs with one call of the store and answers each.
-func (in *intake) store(ctx context.Context) {
+func (in *intakeMsgs) store(ctx context.Context, put putFunc) {
 	ctx, cancel := context.WithTimeout(ctx, in.b.cfg.StoreTimeout)
 	defer cancel()
-	res, err := in.b.store.Put(ctx, in.jobs)
+	res, err := put(ctx, in.jobs)
 	if err != nil {
 		in.b.storeFailed("put", err)
 		for _, m := range in.from {
-			in.reject(m, job.ErrUnavailable.With("not stored: %v", err))
+			in.b.reject(m, notStored(err))
 		}
 		return
 	}
 	first := job.Time(0)
 	for i := range res {
 		if res[i].Err != nil {
-			in.reject(in.from[i], job.AsError(res[i].Err))
+			in.b.reject(in.from[i], job.AsError(res[i].Err))
 			continue
 		}
 		if due := in.jobs[i].Due; !res[i].Duplicate && (first == 0 || due < first) {
@@ -172,7 +144,15 @@ func (in *intake) store(ctx context.Context) {
 	clear(in.jobs)
 }
 
-func (in *intake) accept(m *nats.Msg, id string, r job.PutResult) {
+// notStored is the answer to a whole batch that a store did not take.
+func notStored(err error) *job.Error {
+	if errors.Is(err, job.ErrFull) {
+		return job.AsError(err)
+	}
+	return job.ErrUnavailable.With("not stored: %v", err)
+}
+
+func (in *intakeMsgs) accept(m *nats.Msg, id string, r job.PutResult) {
 	in.b.metrics.accepted(r.Duplicate)
 	seq := in.b.seq.Add(1)
 	if reply := in.b.replySubject(m.Reply); reply != "" {
@@ -182,12 +162,18 @@ func (in *intake) accept(m *nats.Msg, id string, r job.PutResult) {
 }
 
 // reject answers a message that is not stored. Without anybody to answer, the
-// refusal is an event and a line of the log.
-func (in *intake) reject(m *nats.Msg, e *job.Error) {
-	b := in.b
+// refusal is an event and a line of the log. That nothing can be stored is an
+// event in any case.
+func (b *Bridge) reject(m *nats.Msg, e *job.Error) {
 	b.metrics.rejected(e)
-	if reply := b.replySubject(m.Reply); reply != "" {
+	reply := b.replySubject(m.Reply)
+	if reply != "" {
 		b.respondError(reply, e)
+		if e.Is(job.ErrFull) {
+			if _, ok := b.fullEvents.next(); ok {
+				b.event("rejected", rejectedEvent{Bridge: b.cfg.ID, Subject: cut(m.Subject, 256), Error: e})
+			}
+		}
 		return
 	}
 	b.log.rejected.Log(b.cfg.Logger, "message rejected, and nobody asked for an answer", "subject", cut(m.Subject, 128), "error", e)

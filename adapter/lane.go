@@ -24,7 +24,10 @@ func (f *flight) leaseEnd() job.Time { return f.since.Add(f.AckWait) }
 
 // ending is a settlement of f; at is what its outcome asks for, if anything.
 func (f *flight) ending(o job.Outcome, at job.Time) settlement {
-	return settlement{Settlement: job.Settlement{Ref: f.Ref(), Outcome: o, At: at, Target: f.Target, Due: f.Due}}
+	return settlement{
+		Settlement: job.Settlement{Ref: f.Ref(), Outcome: o, At: at, Target: f.Target, Due: f.Due},
+		until:      max(f.Deadline, f.leaseEnd()),
+	}
 }
 
 // why a target is parked.

@@ -18,17 +18,21 @@ type metrics struct {
 	storeErrors *prometheus.CounterVec // call
 	pruned      prometheus.Counter
 	lateness    prometheus.Histogram
+	fallbacks   *prometheus.CounterVec // service, status
+	recovery    prometheus.Observer    // of this service
+	modes       *prometheus.GaugeVec   // mode
 
+	service           string
 	stored, duplicate prometheus.Counter // intake, by result, at hand
 	settles           [len(outcomeNames)][len(resultNames)]prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func newMetrics(cfg *Config) (*metrics, error) {
 	m := &metrics{
 		intake: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_intake_messages_total",
 			Help: "Messages on the intake subjects by result: stored, duplicate, or the err_code of the refusal."}, []string{"result"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_settlements_total",
-			Help: "Settlements by outcome (complete, retry, release, set_aside, bury, extend) and result (settled, repeated, stale, unknown)."}, []string{"outcome", "result"}),
+			Help: "Settlements by outcome (complete, retry, release, set_aside, bury, extend) and result (settled, repeated, stale, unknown, unreachable)."}, []string{"outcome", "result"}),
 		published: prometheus.NewCounter(prometheus.CounterOpts{Name: "delaybridge_published_total",
 			Help: "Deliveries published to their targets, further attempts included."}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{Name: "delaybridge_leases_expired_total",
@@ -49,12 +53,60 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	m.stored, m.duplicate = m.intake.WithLabelValues("stored"), m.intake.WithLabelValues("duplicate")
-	for _, c := range []prometheus.Collector{m.intake, m.settlements, m.published, m.expired, m.refusedAcks, m.storeErrors, m.pruned, m.lateness} {
-		if err := reg.Register(c); err != nil {
+	cs := []prometheus.Collector{m.intake, m.settlements, m.published, m.expired, m.refusedAcks, m.storeErrors, m.pruned, m.lateness}
+	for _, c := range append(cs, m.degradation(cfg)...) {
+		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// degradation makes the metrics about the loss of the shared store. All exist
+// from the start.
+func (m *metrics) degradation(cfg *Config) []prometheus.Collector {
+	m.service = cfg.Service
+	m.fallbacks = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "circuit_breaker_fallback_invocations_total",
+		Help: "Jobs that this bridge's disk was to take in place of Redis, by status: triggered (Redis did not confirm them), spilled (intake overload), rejected (the disk was full or failed)."},
+		[]string{"service", "status"})
+	for _, status := range []string{"triggered", "spilled", "rejected"} {
+		m.fallback(status, 0)
+	}
+	recovery := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "recovery_latency_seconds",
+		Help:    "Per job that was on this bridge's disk: delivery minus due, or its return to Redis minus the first sign of life.",
+		Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 300}}, []string{"service"})
+	m.recovery = recovery.WithLabelValues(cfg.Service)
+	m.modes = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "delaybridge_mode",
+		Help: "1 for the mode that the bridge is in (redis, local, migrating), 0 for the others; all 0 where there is one store only."}, []string{"mode"})
+	for _, mode := range modes {
+		m.modes.WithLabelValues(mode.String())
+	}
+	held := cfg.LocalJobs
+	if held == nil {
+		held = func() int { return 0 }
+	}
+	depth := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "fallback_queue_depth",
+		Help:        "Jobs that only this bridge's disk holds.",
+		ConstLabels: prometheus.Labels{"service": cfg.Service, "instance": cfg.ID}}, func() float64 { return float64(held()) })
+	return []prometheus.Collector{m.fallbacks, recovery, m.modes, depth}
+}
+
+var modes = []job.Mode{job.ModeRedis, job.ModeLocal, job.ModeMigrating}
+
+// fallback counts jobs by what this bridge's disk had to do with them.
+func (m *metrics) fallback(status string, jobs int) {
+	m.fallbacks.WithLabelValues(m.service, status).Add(float64(jobs))
+}
+
+// mode notes the mode that the bridge is in.
+func (m *metrics) mode(now job.Mode) {
+	for _, mode := range modes {
+		on := 0.0
+		if mode == now {
+			on = 1
+		}
+		m.modes.WithLabelValues(mode.String()).Set(on)
+	}
 }
 
 func (m *metrics) accepted(duplicate bool) {
@@ -76,7 +128,7 @@ func (m *metrics) fired(late time.Duration) {
 
 var (
 	outcomeNames = [...]string{job.Complete: "complete", job.Retry: "retry", job.Release: "release", job.SetAside: "set_aside", job.Bury: "bury", job.Extend: "extend"}
-	resultNames  = [...]string{job.Settled: "settled", job.Repeated: "repeated", job.Stale: "stale", job.Unknown: "unknown"}
+	resultNames  = [...]string{job.Settled: "settled", job.Repeated: "repeated", job.Stale: "stale", job.Unknown: "unknown", job.Unreachable: "unreachable"}
 )
 
 func (m *metrics) settled(o job.Outcome, r job.SettleResult) {

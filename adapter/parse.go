@@ -29,6 +29,7 @@ type request struct {
 	times     int      // how many time sources were given
 	expiresIn time.Duration
 	hasID     bool
+	journal   bool
 }
 
 // parse reads a message on an intake subject into a job that is ready for the
@@ -41,7 +42,7 @@ func (b *Bridge) parse(m *nats.Msg, now job.Time, j *job.Job) *job.Error {
 	if err := b.checkTarget(req.Target); err != nil {
 		return err
 	}
-	r := request{now: now, expiresIn: -1, job: job.Job{
+	r := request{now: now, expiresIn: -1, journal: b.cfg.JournalAll, job: job.Job{
 		Target: req.Target, Payload: m.Data, AckWait: b.cfg.AckWait, MaxAttempts: uint32(max(0, b.cfg.MaxAttempts)),
 	}}
 	if err := r.subjectTime(req); err != nil {
@@ -243,7 +244,7 @@ func (r *request) apply(b *Bridge, name, v string) (err error) {
 		r.job.ReplyTo = v
 		err = b.checkReplyTo(v)
 	case "delay-durability":
-		err = b.checkDurability(v)
+		err = r.durability(b, v)
 	default:
 		err = errors.New("no such control header; see the list in the documentation")
 		if strings.HasPrefix(name, "nats-schedule") {
@@ -265,12 +266,16 @@ func (b *Bridge) checkReplyTo(subject string) error {
 	return nil
 }
 
-// checkDurability refuses what this bridge cannot promise.
-func (b *Bridge) checkDurability(v string) error {
-	if strings.EqualFold(v, "local") {
+// durability reads the header of that name.
+func (r *request) durability(b *Bridge, v string) error {
+	if !strings.EqualFold(v, "local") {
+		return errors.New("only \"local\" is known")
+	}
+	if b.cfg.Journal == NoJournal {
 		return job.ErrUnavailable.With("delay-durability: this bridge keeps no local journal; leave the header out")
 	}
-	return errors.New("only \"local\" is known")
+	r.journal = true
+	return nil
 }
 
 func parseAckWait(v string) (time.Duration, error) {
@@ -339,6 +344,9 @@ func (r *request) finish(b *Bridge) *job.Error {
 		return job.ErrSchedule.With("time out of range: more than %v (%s) ahead", b.cfg.MaxDelay, keyMaxDelay)
 	case r.job.Replace && !r.hasID:
 		return job.ErrHeader.With("delay-replace: needs Nats-Msg-Id, the id of the job to replace")
+	}
+	if r.journal && b.cfg.Journal == WithJournal {
+		r.job.Journal = b.cfg.ID
 	}
 	switch {
 	case r.expiresIn >= 0:

@@ -19,9 +19,10 @@ const (
 // settlement is a job.Settlement with what follows once it is durable.
 type settlement struct {
 	job.Settlement
-	lane    *lane  // SetAside: who waits for it to be durable
-	reply   string // who asked to be answered; empty: nobody
-	replyTo string // who gets the result; empty: nobody
+	until   job.Time // when its lease is over, and it of no use any more
+	lane    *lane    // SetAside: who waits for it to be durable
+	reply   string   // who asked to be answered; empty: nobody
+	replyTo string   // who gets the result; empty: nobody
 	result  []byte
 }
 
@@ -31,9 +32,12 @@ type settlement struct {
 type settler struct {
 	acks  *gather[*nats.Msg]
 	ended *gather[settlement]
+	held  *gather[settlement] // to be tried again: the store that has the job could not be reached
 }
 
-func newSettler() *settler { return &settler{newGather[*nats.Msg](), newGather[settlement]()} }
+func newSettler() *settler {
+	return &settler{newGather[*nats.Msg](), newGather[settlement](), newGather[settlement]()}
+}
 
 // ack is the callback of the acknowledgement subscription.
 func (s *settler) ack(m *nats.Msg) { s.acks.add(m) }
@@ -60,16 +64,20 @@ func (b *Bridge) ackLoop(ctx context.Context, stop <-chan struct{}) {
 
 // settleLoop settles what has ended, until stop is closed and nothing is left.
 func (b *Bridge) settleLoop(ctx context.Context, stop <-chan struct{}) {
-	linger := time.NewTimer(time.Hour)
+	linger, again := time.NewTimer(time.Hour), time.NewTicker(holdPause)
 	defer linger.Stop()
+	defer again.Stop()
 	var batch, more []settlement
 	var since time.Time // when the oldest of batch was taken
 	for {
 		select {
 		case <-b.settler.ended.wake:
 		case <-linger.C:
+		case <-again.C:
+			b.settleNow(ctx, b.settler.held.take(nil))
 		case <-stop:
 			if len(batch) == 0 && b.settler.ended.empty() {
+				b.settleNow(ctx, b.settler.held.take(nil)) // a last time
 				return
 			}
 		}
@@ -109,76 +117,6 @@ func worthACall(batch []settlement) bool {
 		}
 	}
 	return false
-}
-
-// settleNow settles s in the store, repeating the call until it has succeeded
-// or ctx is done, then answers who asked. It reports whether it has succeeded.
-// An empty s is no call.
-func (b *Bridge) settleNow(ctx context.Context, s []settlement) bool {
-	if len(s) == 0 {
-		return true
-	}
-	in := make([]job.Settlement, len(s))
-	for i := range s {
-		in[i] = s[i].Settlement
-	}
-	repeated := false
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		res, err := b.settleOnce(ctx, in)
-		if err == nil {
-			b.settled(s, res, repeated)
-			return true
-		}
-		repeated = true
-		b.storeFailed("settle", err)
-		select {
-		case <-ctx.Done():
-			return false // unless it is made up for, the leases run out and the jobs are delivered again
-		case <-time.After(pause):
-		}
-	}
-}
-
-// settleOrPass is settleNow for loops that end before the settle loop does: it
-// gets what a stop interrupts.
-func (b *Bridge) settleOrPass(ctx context.Context, s []settlement) {
-	if !b.settleNow(ctx, s) {
-		b.settler.add(s...)
-	}
-}
-
-func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.SettleResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
-	defer cancel()
-	return b.store.Settle(ctx, b.now(), s)
-}
-
-// settled does what follows durable settlements. After a repeated call, what
-// completed before may have been completed by the call whose answer was lost.
-func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) {
-	b.disp.settled(s)
-	var buf []byte
-	for i := range s {
-		e, r := &s[i], res[i]
-		if repeated && (r == job.Repeated || r == job.Stale && e.Outcome != job.Complete) {
-			r = job.Settled // most likely by the call whose answer was lost
-		}
-		b.metrics.settled(e.Outcome, r)
-		if r == job.Settled {
-			b.follow(e)
-		}
-		if e.reply == "" {
-			continue
-		}
-		buf = buf[:0]
-		switch r {
-		case job.Stale:
-			buf = appendRefusal(buf, job.ErrStale)
-		case job.Unknown:
-			buf = appendRefusal(buf, job.ErrUnknown)
-		}
-		b.respond(b.out, e.reply, buf)
-	}
 }
 
 // follow does what a settlement entails beyond its answer.
@@ -320,29 +258,53 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 	if len(ids) == 0 {
 		return
 	}
+	infos, errs := b.getAll(ctx, ids)
+	for k, i := range at {
+		p := &parsed[i]
+		if errs[k] != nil {
+			p.verb = verbMeaningless // without an answer: the lease runs out
+			if p.reply != "" {
+				b.respond(b.out, p.reply, appendRefusal(nil, errNotSettled))
+			}
+			continue
+		}
+		if in := &infos[k]; in.State == job.Running && in.Ref() == p.ref {
+			p.policy = &job.Delivery{Job: in.Job, Shard: in.Shard, Attempt: in.Attempt, Base: in.Base, Nonce: in.Nonce}
+		}
+	}
+}
+
+// getAll looks ids up with one call; when that fails one by one, because a
+// store that holds some of them cannot be reached.
+func (b *Bridge) getAll(ctx context.Context, ids []string) ([]job.Info, []error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
 	defer cancel()
+	errs := make([]error, len(ids))
 	infos, err := b.store.Get(ctx, ids)
-	if err != nil {
-		b.storeFailed("get", err)
-		for _, i := range at {
-			parsed[i].verb = verbMeaningless // not answered: the worker repeats it, or the lease runs out
-		}
-		return
+	if err == nil {
+		return infos, errs
 	}
-	for k := range infos {
-		if in := &infos[k]; in.State == job.Running && in.Ref() == parsed[at[k]].ref {
-			parsed[at[k]].policy = &job.Delivery{Job: in.Job, Shard: in.Shard, Attempt: in.Attempt, Base: in.Base, Nonce: in.Nonce}
+	b.storeFailed("get", err)
+	infos = make([]job.Info, len(ids))
+	for i := range ids {
+		one, err := []job.Info{{}}, err
+		if len(ids) > 1 {
+			one, err = b.store.Get(ctx, ids[i:i+1])
+		}
+		if errs[i] = err; err == nil {
+			infos[i] = one[0]
 		}
 	}
+	return infos, errs
 }
 
 // outcome decides what p means for its job. Without a policy the delivery is
 // most likely not the present one: the store then says so and changes nothing.
 func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
-	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply}
+	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply, until: now.Add(b.cfg.AckWait)}
 	if p.policy != nil {
 		s.Target, s.Due = p.policy.Target, p.policy.Due
+		s.until = now.Add(p.policy.AckWait)
 	}
 	verb, delay, reason := p.verb, p.delay, p.reason
 	if verb == verbPubAck {

@@ -178,6 +178,7 @@ func TestStopAnswersEveryProducer(t *testing.T) {
 				t.Error(err)
 			}
 			if i == n/10 {
+				r.flush() // so that the bridge has some of them
 				close(started)
 			}
 		}

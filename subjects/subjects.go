@@ -47,3 +47,11 @@ func Takeover(prefix string) string { return prefix + ".sys.takeover" }
 // Started returns the subject on which a bridge that starts names itself, so
 // that the peer which served its settlements meanwhile lets go of them.
 func Started(prefix string) string { return prefix + ".sys.started" }
+
+// State returns the subject on which bridges tell each other whether they
+// reach the store that they share.
+func State(prefix string) string { return prefix + ".sys.state" }
+
+// Canary returns the subject on which a bridge asks the others whether they
+// can write to that store.
+func Canary(prefix string) string { return prefix + ".sys.canary" }

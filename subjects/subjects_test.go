@@ -51,6 +51,8 @@ func TestBuiltSubjects(t *testing.T) {
 		{Presence("delay", "b1"), "delay.sys.bridge.b1"},
 		{Takeover("delay"), "delay.sys.takeover"},
 		{Started("delay"), "delay.sys.started"},
+		{State("acme.delay"), "acme.delay.sys.state"},
+		{Canary("delay"), "delay.sys.canary"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,6 +24,9 @@ type selfSystem struct {
 	dir          string
 }
 
+// selfStart bounds the start of each.
+const selfStart = 10 * time.Second
+
 // startSelf starts it and points cfg at it.
 func startSelf(ctx context.Context, std stdio, cfg *config) (_ *selfSystem, err error) {
 	s := &selfSystem{}
@@ -36,6 +40,10 @@ func startSelf(ctx context.Context, std stdio, cfg *config) (_ *selfSystem, err 
 	}
 	cfg.nats = natsConfig{urls: []string{<-s.nats.lines}}
 	args := []string{"--nats-url", cfg.nats.urls[0], "--prefix", cfg.bridge.Prefix, "--id", "bench", "--http-addr", "off", "--log-level", "error"}
+	if s.dir, err = os.MkdirTemp("", program+"-bench-"); err != nil {
+		return nil, err
+	}
+	args = append(args, "--data-dir", filepath.Join(s.dir, "bridge"))
 	url, err := s.startRedis(ctx)
 	if err != nil {
 		return nil, err
@@ -69,7 +77,7 @@ func startSelf(ctx context.Context, std stdio, cfg *config) (_ *selfSystem, err 
 
 // awaitBridge waits until the bridge says that it has started.
 func (s *selfSystem) awaitBridge(ctx context.Context, started *nats.Subscription) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, selfStart)
 	defer cancel()
 	go func() {
 		select {
@@ -91,9 +99,6 @@ func (s *selfSystem) startRedis(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", nil
 	}
-	if s.dir, err = os.MkdirTemp("", program+"-bench-"); err != nil {
-		return "", err
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -112,7 +117,7 @@ func (s *selfSystem) startRedis(ctx context.Context) (string, error) {
 
 // awaitListener returns when addr takes connections.
 func awaitListener(ctx context.Context, addr string) error {
-	for end := time.Now().Add(openTimeout); ; {
+	for end := time.Now().Add(selfStart); ; {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err == nil {
 			return c.Close()

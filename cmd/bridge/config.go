@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/adapter"
+	"github.com/delaybridge/delaybridge/adapter/failover"
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 )
@@ -29,12 +30,14 @@ type config struct {
 	nats   natsConfig
 	bridge adapter.Config
 
-	store        string
-	redisURL     string
-	redisShards  int
-	dataDir      string
-	localMaxJobs int
-	dedupWindow  time.Duration
+	store         string
+	redisURL      string
+	redisShards   int
+	dataDir       string
+	localMaxJobs  int
+	localMaxBytes int64
+	failover      failover.Thresholds
+	dedupWindow   time.Duration
 
 	httpAddr  string
 	logLevel  slog.Level
@@ -225,12 +228,39 @@ func (c *config) finish() (errs []error) {
 	case c.store == "":
 		c.store = storeLocal
 	}
+	errs = append(errs, c.finishLocal()...)
 	if c.redisShards > job.MaxShards {
 		errs = append(errs, fmt.Errorf("redis.shards: %d is more than %d", c.redisShards, job.MaxShards))
 	}
 	errs = append(errs, c.checkNATS()...)
-	if err := c.bridge.Validate(); err != nil {
+	if err := c.failover.Validate(); err != nil {
 		errs = append(errs, err)
+	}
+	check := c.bridge
+	check.Journal = adapter.AlwaysOnDisk // what the store can do is known only when it is open
+	if err := check.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// finishLocal sets what depends on which store there is, and checks the
+// directory.
+func (c *config) finishLocal() (errs []error) {
+	if c.localMaxJobs == 0 {
+		c.localMaxJobs = 1_000_000
+		if c.store == storeRedis {
+			c.localMaxJobs = 10_000
+		}
+	}
+	if c.dataDir != "" {
+		return nil
+	}
+	if c.store == storeRedis {
+		errs = append(errs, errors.New("data_dir: must not be empty with Redis: jobs are held there while Redis is away"))
+	}
+	if c.bridge.JournalAll {
+		errs = append(errs, errors.New("durability: local needs data_dir"))
 	}
 	return errs
 }

@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 	want := adapter.Config{
 		ID: strings.ReplaceAll(host, ".", "_"), Prefix: "delay", MaxDelay: 3653 * 24 * time.Hour, MaxAttempts: 10, AckWait: 30 * time.Second,
 		Expires: 7 * 24 * time.Hour, DeadMaxAge: 30 * 24 * time.Hour, MaxInFlight: 1000, ClaimAhead: 100 * time.Millisecond, ProbeMin: 250 * time.Millisecond,
-		ProbeMax: 2 * time.Second, IntakeQueue: 65536, StoreTimeout: 2 * time.Second, Drain: 10 * time.Second,
+		ProbeMax: 2 * time.Second, IntakeQueue: 65536, StoreTimeout: 2 * time.Second, Drain: 10 * time.Second, Service: "delaybridge",
 	}
 	if !reflect.DeepEqual(c.bridge, want) {
 		t.Errorf("bridge %+v, want %+v", c.bridge, want)

@@ -102,6 +102,7 @@ func startDemoBridge(ctx context.Context, srv *server.Server, log *slog.Logger) 
 			"http.addr": {[]string{"off"}, "demo"},
 			"id":        {[]string{"demo"}, "demo"},
 			"store":     {[]string{storeLocal}, "demo"},
+			"data_dir":  {[]string{""}, "demo"},
 		}, nil)
 	}
 	cfg, err := load()

@@ -11,6 +11,9 @@ func runDev(ctx context.Context, c *command, std stdio, args []string) error {
 	if err != nil {
 		return err
 	}
+	if s.cfg.store == storeLocal && s.cfg.values["data_dir"].from == "default" {
+		s.cfg.dataDir = ""
+	}
 	srv, err := s.embedNATS()
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ type health struct {
 	listener net.Listener
 	server   *http.Server
 	done     chan struct{}
-	ready    atomic.Pointer[func() error] // says why not; nil: starting
+	ready    atomic.Pointer[func() (string, error)] // says in which mode, or why not; nil: starting
 }
 
 var errStarting = errors.New("starting")
@@ -47,19 +47,19 @@ func startHealth(addr string, reg *prometheus.Registry) (*health, error) {
 }
 
 func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
-	err := errStarting
+	mode, err := "", errStarting
 	if check := h.ready.Load(); check != nil {
-		err = (*check)()
+		mode, err = (*check)()
 	}
 	if err != nil {
 		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintln(w, "ready")
+	fmt.Fprintln(w, "ready, mode "+mode)
 }
 
 // setReady makes check the answer of /readyz.
-func (h *health) setReady(check func() error) {
+func (h *health) setReady(check func() (string, error)) {
 	if h != nil {
 		h.ready.Store(&check)
 	}

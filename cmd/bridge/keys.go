@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,6 +22,9 @@ type key struct {
 	defHelp  string // what the default is when def cannot say it
 	set      func(*config, []string) error
 }
+
+// defaultDataDir is in the working directory.
+const defaultDataDir = "delaybridge-data"
 
 const envPrefix = "DELAYBRIDGE_"
 
@@ -57,15 +61,22 @@ var keys = []*key{
 	{name: "config", unit: "file", notFile: true,
 		help: "YAML file with these keys, read again when it changes and on SIGHUP", set: text(func(c *config) *string { return &c.file })},
 	{name: "store", unit: "redis or local", defHelp: "redis when redis.url is set, else local",
-		help: "where jobs are held; local is this process' memory, which a restart empties", set: oneOf(func(c *config) *string { return &c.store }, storeRedis, storeLocal)},
+		help: "where jobs are held: in Redis, with data_dir for the time when that is away; or in data_dir alone", set: oneOf(func(c *config) *string { return &c.store }, storeRedis, storeLocal)},
 	{name: "redis.url", unit: "URL", secret: true,
 		help: "redis://[user:password@]host:port/db, or rediss:// for TLS", set: redisURL},
 	{name: "redis.shards", def: "8", unit: "number",
 		help: "shards that jobs are spread over; fixed once there is data", set: positive(func(c *config) *int { return &c.redisShards })},
-	{name: "data_dir", unit: "directory",
-		help: "directory of the bridge's journal; not used yet: there is no journal in this release", set: text(func(c *config) *string { return &c.dataDir })},
-	{name: "local.max_jobs", def: "1000000", unit: "jobs",
+	{name: "data_dir", def: defaultDataDir, unit: "directory",
+		help: "directory of this bridge's disk store and journal, its own, the same after a restart; dev without Redis has none unless it is given, nor has the local store when it is empty: jobs are in memory then",
+		set:  text(func(c *config) *string { return &c.dataDir })},
+	{name: "local.max_jobs", unit: "jobs", reload: true, defHelp: "10000 with Redis, else 1000000",
 		help: "jobs that the local store holds at most, dead ones included; then 429", set: positive(func(c *config) *int { return &c.localMaxJobs })},
+	{name: "local.max_bytes", def: "1GiB", unit: "bytes", reload: true,
+		help: "bytes that they may have; then 429", set: bytesOf(func(c *config) *int64 { return &c.localMaxBytes })},
+	{name: "durability", unit: "local", defHelp: "as each job asks",
+		help: "local: every job as if it had the header Delay-Durability: local", set: durability},
+	{name: "service", def: "delaybridge", unit: "text",
+		help: "label of that name of the metrics about fallback", set: required(func(c *config) *string { return &c.bridge.Service })},
 	{name: "dedup_window", def: "2m", unit: "duration",
 		help: "how long the id of a job that ended still counts as a duplicate", set: duration(func(c *config) *time.Duration { return &c.dedupWindow })},
 	{name: "jobs.max_delay", def: "3653d", unit: "duration",
@@ -91,7 +102,7 @@ var keys = []*key{
 	{name: "dispatch.probe_max", def: "2s", unit: "duration",
 		help: "longest pause between such probes", set: duration(func(c *config) *time.Duration { return &c.bridge.ProbeMax })},
 	{name: "intake.queue", def: "65536", unit: "messages",
-		help: "messages that may wait to be stored; above 95 % of it: 429", set: positive(func(c *config) *int { return &c.bridge.IntakeQueue })},
+		help: "messages that may wait to be stored; above 95 % of it for a second they go to the disk, or get 429", set: positive(func(c *config) *int { return &c.bridge.IntakeQueue })},
 	{name: "store_timeout", def: "2s", unit: "duration",
 		help: "bound of one call of the store", set: duration(func(c *config) *time.Duration { return &c.bridge.StoreTimeout })},
 	{name: "drain", def: "10s", unit: "duration",
@@ -102,6 +113,12 @@ var keys = []*key{
 		help: "least level that is logged", set: logLevel},
 	{name: "log.format", def: "text", unit: "text or json",
 		help: "form of the log lines", set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
+}
+
+// init adds the keys that have a file of their own.
+func init() {
+	at := slices.IndexFunc(keys, func(k *key) bool { return k.name == "http.addr" })
+	keys = slices.Insert(keys, at, failoverKeys...)
 }
 
 // producerKeys are the keys of commands that only talk to NATS.

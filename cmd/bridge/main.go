@@ -50,6 +50,7 @@ func init() {
 		{name: "dev", summary: "run a bridge with a NATS server of its own, for development", run: runDev},
 		{name: "demo", summary: "show a delayed job, a killed worker and the job's second delivery; ends by itself", run: runDemo},
 		{name: "put", args: "TARGET PAYLOAD", summary: "schedule a job; a PAYLOAD of - is read from stdin", run: runPut},
+		{name: "journal", args: "inspect|salvage", summary: "look at a bridge's data_dir, or save what can be read of a damaged one", run: runJournal},
 		{name: "bench", summary: "measure a running bridge, or one of its own", run: runBench},
 		{name: "version", summary: "print the version", run: runVersion},
 		{name: "help", summary: "list the commands", run: runHelp},

@@ -81,6 +81,7 @@ func runWith(t *testing.T, env []string, stdin string, args ...string) result {
 	defer cancel()
 	var out, errs strings.Builder
 	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = t.TempDir() // where its data_dir is by default
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = cleanEnv(env...), strings.NewReader(stdin), &out, &errs
 	err := cmd.Run()
 	if ctx.Err() != nil {
@@ -107,7 +108,7 @@ type process struct {
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(binary, args...), lines: make(chan string, 10_000), done: make(chan struct{})}
-	p.cmd.Env = cleanEnv()
+	p.cmd.Env, p.cmd.Dir = cleanEnv(), t.TempDir()
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,7 +18,7 @@ const fileCheckEvery = 2 * time.Second
 
 // reloadLoop reloads on SIGHUP and when the configuration file changes, until
 // ctx is done.
-func (s *bridgeServer) reloadLoop(ctx context.Context, bridge *adapter.Bridge) {
+func (s *bridgeServer) reloadLoop(ctx context.Context, bridge *adapter.Bridge, store *openedStore) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -39,7 +40,7 @@ func (s *bridgeServer) reloadLoop(ctx context.Context, bridge *adapter.Bridge) {
 			}
 		}
 		seen = stampOf(s.cfg.file)
-		s.reload(bridge)
+		s.reload(bridge, store)
 	}
 }
 
@@ -59,13 +60,13 @@ func stampOf(file string) stamp {
 
 // reload reads the configuration anew and applies what can be applied. What is
 // wrong changes nothing.
-func (s *bridgeServer) reload(bridge *adapter.Bridge) {
+func (s *bridgeServer) reload(bridge *adapter.Bridge, store *openedStore) {
 	next, err := s.load()
 	if err != nil {
 		s.log.Error("configuration not reloaded: the one from before stays in force", "error", err)
 		return
 	}
-	if err := bridge.Reload(next.bridge); err != nil {
+	if err := errors.Join(bridge.Reload(next.bridge), store.reload(&next)); err != nil { // both were checked by load
 		s.log.Error("configuration not reloaded: the one from before stays in force", "error", err)
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,7 +98,7 @@ func (s *bridgeServer) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.health.stop()
-	store, err := openStore(ctx, &s.cfg, s.log)
+	store, err := openStore(ctx, &s.cfg, s.log, s.registry)
 	if err != nil {
 		return orderly(ctx, err)
 	}
@@ -112,12 +111,14 @@ func (s *bridgeServer) run(ctx context.Context) (err error) {
 	defer conns.Dispatch.Close()
 
 	bridgeConfig := s.cfg.bridge
-	bridgeConfig.Now, bridgeConfig.Logger, bridgeConfig.Registerer = store.now, s.log, s.registry
-	bridge, err := adapter.New(bridgeConfig, conns, store, store.letter)
+	bridgeConfig.Logger, bridgeConfig.Registerer = s.log, s.registry
+	store.configure(&bridgeConfig)
+	bridge, err := adapter.New(bridgeConfig, conns, store.Store, store.letter)
 	if err != nil {
 		return err
 	}
-	return s.operate(ctx, bridge, conns, &store)
+	defer store.attend(ctx, bridge)()
+	return s.operate(ctx, bridge, conns, store)
 }
 
 // orderly turns the error of a start that a signal ended into none.
@@ -162,13 +163,13 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 			return errors.Join(err, <-ended)
 		}
 	}
-	s.health.setReady(func() error { return readiness(ctx, conns, store) })
-	s.logReady(conns, store.addr)
+	s.health.setReady(func() (string, error) { return store.mode(), readiness(ctx, conns, store) })
+	s.logReady(conns, store)
 	if s.onReady != nil {
 		s.onReady(s)
 	}
 	var loops sync.WaitGroup
-	loops.Go(func() { s.reloadLoop(ctx, bridge) })
+	loops.Go(func() { s.reloadLoop(ctx, bridge, store) })
 	loops.Go(func() { store.watch(ctx, s.log, checkPeriod) })
 	err := <-ended
 	cancel()
@@ -187,24 +188,22 @@ func readiness(ctx context.Context, conns adapter.Conns, store *openedStore) err
 	case !conns.Intake.IsConnected() || !conns.Dispatch.IsConnected():
 		return errors.New("no connection to NATS")
 	}
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	if err := store.ping(ctx); err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
+	if err := store.usable(); err != nil {
+		return fmt.Errorf("the store takes no jobs: %w", err)
 	}
 	return nil
 }
 
-// pingTimeout is how long the store may take to say that it is there.
-const pingTimeout = 500 * time.Millisecond
-
-func (s *bridgeServer) logReady(conns adapter.Conns, storeAddr string) {
+func (s *bridgeServer) logReady(conns adapter.Conns, store *openedStore) {
 	args := []any{
 		"nats", conns.Intake.ConnectedUrlRedacted(), "http", s.health.url(), "store", s.cfg.store,
 		"id", s.cfg.bridge.ID, "prefix", s.cfg.bridge.Prefix, "version", version(),
 	}
-	if storeAddr != "" {
-		args = append(args, "redis", storeAddr)
+	if store.addr != "" {
+		args = append(args, "redis", store.addr, "mode", store.mode())
+	}
+	if s.cfg.dataDir != "" {
+		args = append(args, "data_dir", s.cfg.dataDir)
 	}
 	s.log.Info("ready", args...)
 }

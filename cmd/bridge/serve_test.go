@@ -195,9 +195,9 @@ func TestReload(t *testing.T) {
 	if !refused() {
 		t.Error("billing.x is taken although only orders.> is allowed")
 	}
-	write("targets: {allow: [orders.>, billing.>]}\njobs: {ack_wait: 5s}\n")
+	write("targets: {allow: [orders.>, billing.>]}\njobs: {ack_wait: 5s}\nlocal: {max_jobs: 1}\nfailover: {dwell: 1m}\n")
 	p.signal(syscall.SIGHUP)
-	if line := p.await("configuration reloaded"); !strings.Contains(line, "targets.allow") {
+	if line := p.await("configuration reloaded"); !strings.Contains(line, "failover.dwell,local.max_jobs,targets.allow") {
 		t.Errorf("changes not named: %s", line)
 	}
 	if line := p.await("need a restart"); !strings.Contains(line, "jobs.ack_wait") {
@@ -205,6 +205,9 @@ func TestReload(t *testing.T) {
 	}
 	if refused() {
 		t.Error("billing.x is refused after the reload")
+	}
+	if r := run(t, "put", "--nats-url", srv.URL(), "--in", "1h", "billing.x", "second"); r.code != 1 || !strings.Contains(r.err, "429/20429") {
+		t.Errorf("beyond the new limit: exit %d, %s", r.code, r.err)
 	}
 	// This one is noticed without a signal, and is wrong.
 	write("targets: {alow: [orders.>]}\n")
@@ -239,6 +242,82 @@ func TestServeWaitsForNATS(t *testing.T) {
 	}
 }
 
+// TestServeWithoutRedis: the bridge starts, is ready and takes jobs while Redis is
+// away, and gives them to Redis when it comes.
+func TestServeWithoutRedis(t *testing.T) {
+	t.Parallel()
+	srv := testnats.Start(t)
+	redis := testredis.Start(t)
+	redis.Kill()
+	p := start(t, "serve", "--nats-url", srv.URL(), "--redis-url", redis.URL(), "--http-addr", "127.0.0.1:0", "--failover-dwell", "100ms", "--failover-probe-every", "50ms")
+	at := p.ready()
+	if at["mode"] != "local" {
+		t.Errorf("ready line says %v", at)
+	}
+	if code, body := get(t, at["http"]+"/readyz"); code != 200 || !strings.Contains(body, "local") {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+	r := run(t, "put", "--nats-url", srv.URL(), "--json", "--id", "a", "--in", "1h", "orders.x", "hello")
+	if r.code != 0 || !strings.Contains(r.out, `"stored":"local"`) {
+		t.Errorf("exit %d, %s%s", r.code, r.out, r.err)
+	}
+	if _, body := get(t, at["http"]+"/metrics"); !strings.Contains(body, `delaybridge_mode{mode="local"} 1`) ||
+		!strings.Contains(body, `,service="delaybridge"} 1`) || !strings.Contains(body, `delaybridge_local_jobs_limit 10000`) ||
+		!strings.Contains(body, `delaybridge_wal_fsync_seconds_count{log="local"}`) || !strings.Contains(body, `delaybridge_wal_bytes{log="journal"}`) {
+		t.Errorf("/metrics: %s", body)
+	}
+	redis.Restart()
+	modeBecomes(t, at["http"], "redis")
+	if state := stateOf(t, redis, "a"); state != job.Pending {
+		t.Errorf("the job is %q in Redis", state)
+	}
+	r = run(t, "put", "--nats-url", srv.URL(), "--json", "--in", "1h", "orders.x", "hello")
+	if r.code != 0 || !strings.Contains(r.out, `"stored":"redis"`) {
+		t.Errorf("exit %d, %s%s", r.code, r.out, r.err)
+	}
+}
+
+// modeBecomes waits until /readyz says that the bridge is in mode.
+func modeBecomes(t *testing.T, url, mode string) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		code, body := get(t, url+"/readyz")
+		if code == 200 && strings.Contains(body, mode) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not in mode %s: %d %s", mode, code, body)
+		}
+	}
+}
+
+// TestLocalStoreIsDurable: what was acknowledged is there after a kill.
+func TestLocalStoreIsDurable(t *testing.T) {
+	t.Parallel()
+	srv, dir := testnats.Start(t), t.TempDir()
+	args := []string{"serve", "--nats-url", srv.URL(), "--store", "local", "--http-addr", "off", "--data-dir", dir, "--id", "one"}
+	first := start(t, args...)
+	if at := first.ready(); at["store"] != "local" || at["data_dir"] != dir {
+		t.Errorf("ready line says %v", at)
+	}
+	r := run(t, "put", "--nats-url", srv.URL(), "--json", "--in", "1s", "orders.x", "hello")
+	if r.code != 0 || !strings.Contains(r.out, `"stored":"local"`) {
+		t.Errorf("exit %d, %s%s", r.code, r.out, r.err)
+	}
+	if r := run(t, append([]string{"serve"}, append(args[1:len(args)-1], "two")...)...); r.code != 1 || !strings.Contains(r.err, dir) {
+		t.Errorf("a second bridge with the same directory: exit %d, %s", r.code, r.err)
+	}
+	first.signal(syscall.SIGKILL)
+	first.exit(patience)
+	start(t, args...).ready()
+	_, sub := worker(t, srv.URL(), "orders.x")
+	if m := receive(t, sub); string(m.Data) != "hello" {
+		t.Errorf("delivered %q", m.Data)
+	}
+}
+
 func TestServeStopsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	p := start(t, "serve", "--nats-url", "nats://user:hunter2@127.0.0.1:1", "--http-addr", "127.0.0.1:0", "--log-level", "debug")
@@ -270,7 +349,6 @@ func TestServeRefusesToStart(t *testing.T) {
 	}{
 		{"password", "--nats-url " + strings.Replace(srv.URL(), "nats://", "nats://u:hunter2@", 1), 2, []string{"refuses these credentials", srv.URL()}},
 		{"permissions", "--nats-url " + good, 2, []string{"subscription to", "delay.in.>"}},
-		{"redis away", "--redis-url redis://:hunter2@127.0.0.1:1/3 --nats-url " + good, 1, []string{"redis at 127.0.0.1:1/3", "--redis-url"}},
 		{"redis evicts", "--redis-url " + evicting.URL() + " --nats-url " + good, 1, []string{evicting.Addr(), "noeviction"}},
 		{"redis password", "--redis-url redis://u:hunter2@" + evicting.Addr() + " --nats-url " + good, 1, []string{evicting.Addr()}},
 		{"port taken", "--http-addr " + busy.Addr().String() + " --nats-url " + good, 1, []string{busy.Addr().String(), "--http-addr"}},

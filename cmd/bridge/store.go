@@ -2,59 +2,139 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/adapter"
+	"github.com/delaybridge/delaybridge/adapter/failover"
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/memdelay"
 	"github.com/delaybridge/delaybridge/redisdelay"
 	"github.com/delaybridge/delaybridge/subjects"
 )
 
-// openTimeout bounds the start of a store.
-const openTimeout = 10 * time.Second
+// The directories below data_dir.
+const (
+	localDir   = "local"   // jobs that are on this bridge's disk
+	journalDir = "journal" // copies of jobs that asked for one
+)
 
-// openedStore is a store with what the bridge must know about it.
+// openedStore is the store of a bridge with what else must be known of it.
 type openedStore struct {
 	job.Store
-	letter byte             // names it in tokens
-	now    func() time.Time // its clock; nil: the local one
-	addr   string           // where it is, for the log; empty for the local one
-	ping   func(context.Context) error
-	check  func(context.Context) error // whether jobs are still safe there; nil: always
+	letter   byte             // names it in tokens
+	now      func() time.Time // its clock; nil: the local one
+	addr     string           // of Redis, for the log; empty without
+	journal  adapter.Journal
+	local    *memdelay.Store                   // what is on this bridge's disk, or in its memory
+	failover *failover.Store                   // nil without Redis
+	redis    *atomic.Pointer[redisdelay.Store] // as soon as it was reached; nil without
 }
 
 // openStore opens the store that c asks for.
-func openStore(ctx context.Context, c *config, log *slog.Logger) (openedStore, error) {
-	if c.store == storeRedis {
-		return openRedis(ctx, c, log)
+func openStore(ctx context.Context, c *config, log *slog.Logger, reg prometheus.Registerer) (*openedStore, error) {
+	m, err := newStoreMetrics(reg)
+	if err != nil {
+		return nil, err
 	}
-	log.Warn("jobs are held in memory only: they are lost when this process ends; set --redis-url to keep them")
-	s := memdelay.New(memdelay.Options{DedupWindow: c.dedupWindow, MaxJobs: c.localMaxJobs})
-	return openedStore{Store: s, letter: subjects.StoreLocal, ping: func(context.Context) error { return nil }}, nil
+	if c.store == storeRedis {
+		return openFailover(ctx, c, log, m)
+	}
+	o := &openedStore{letter: subjects.StoreLocal, journal: adapter.AlwaysOnDisk}
+	if c.dataDir == "" {
+		log.Warn("jobs are held in memory only: they are lost when this process ends; set --data-dir or --redis-url to keep them")
+		o.journal = adapter.NoJournal
+		o.local = memdelay.New(c.localOptions())
+	} else if o.local, err = openDir(c, localDir, c.localOptions(), log, m); err != nil {
+		return nil, err
+	}
+	o.Store = o.local
+	return o, m.local(o.local)
 }
 
-func openRedis(ctx context.Context, c *config, log *slog.Logger) (openedStore, error) {
+// localOptions are the limits of the local store.
+func (c *config) localOptions() memdelay.Options {
+	return memdelay.Options{DedupWindow: c.dedupWindow, MaxJobs: c.localMaxJobs, MaxBytes: c.localMaxBytes}
+}
+
+// openDir opens a store in a directory below data_dir.
+func openDir(c *config, name string, o memdelay.Options, log *slog.Logger, m *storeMetrics) (*memdelay.Store, error) {
+	o.Logger, o.OnSync = log, m.onSync(name)
+	s, err := memdelay.Open(filepath.Join(c.dataDir, name), o)
+	if err != nil {
+		return nil, fmt.Errorf("data_dir %s: %w; mend it, or set another --data-dir", c.dataDir, err)
+	}
+	return s, m.disk(name, s)
+}
+
+// openFailover opens Redis with the disk behind it. That Redis is away is no
+// error; that it never will do is one.
+func openFailover(ctx context.Context, c *config, log *slog.Logger, m *storeMetrics) (_ *openedStore, err error) {
 	redis.SetLogger(redisLog{log})
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
+	var opened []*memdelay.Store
+	defer func() {
+		if err != nil {
+			for _, s := range opened {
+				err = errors.Join(err, s.Close())
+			}
+		}
+	}()
+	durable := func(name string, o memdelay.Options) (*memdelay.Store, error) {
+		o.Verdicts, o.Nonce = true, redisdelay.NewNonce
+		s, err := openDir(c, name, o, log, m)
+		if s != nil {
+			opened = append(opened, s)
+		}
+		return s, err
+	}
+	local, err := durable(localDir, c.localOptions())
+	if err != nil {
+		return nil, err
+	}
+	journal, err := durable(journalDir, memdelay.Options{MaxJobs: unlimitedJobs, MaxBytes: unlimitedBytes})
+	if err != nil {
+		return nil, err
+	}
+	o := &openedStore{letter: subjects.StoreRedis, addr: redisAddr(c.redisURL), journal: adapter.WithJournal, local: local, redis: new(atomic.Pointer[redisdelay.Store])}
+	o.failover, err = failover.Open(ctx, failover.Options{
+		Bridge: c.bridge.ID, Local: local, Journal: journal, Mirror: memdelay.New(memdelay.Options{MaxJobs: unlimitedJobs, MaxBytes: unlimitedBytes}),
+		Logger: log, Thresholds: c.failover, Permanent: redisdelay.Permanent,
+		Open: func(ctx context.Context, lost func(int, string)) (failover.Primary, error) {
+			return o.openRedis(ctx, c, log, lost)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("redis at %s: %w; correct it, or set another --redis-url", o.addr, err)
+	}
+	o.Store, o.now = o.failover, o.failover.Now
+	return o, m.local(local)
+}
+
+// The journal and the mirror are bounded by what they are copies of.
+const (
+	unlimitedJobs  = 1 << 30
+	unlimitedBytes = 1 << 50
+)
+
+func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger, lost func(int, string)) (failover.Primary, error) {
 	s, err := redisdelay.Open(ctx, redisdelay.Options{
 		URL: c.redisURL, BridgeID: c.bridge.ID, Prefix: c.bridge.Prefix, Shards: c.redisShards,
-		DedupWindow: c.dedupWindow, Logger: log,
+		DedupWindow: c.dedupWindow, OnDataLoss: lost, Logger: log,
 	})
-	addr := redisAddr(c.redisURL)
 	if err != nil {
-		return openedStore{}, fmt.Errorf("redis at %s: %w; start or correct it, or set another --redis-url", addr, err)
+		return nil, err
 	}
-	return openedStore{Store: s, letter: subjects.StoreRedis, now: s.Now, addr: addr, ping: s.Ping,
-		check: func(ctx context.Context) error {
-			_, err := s.Check(ctx)
-			return err
-		}}, nil
+	o.redis.Store(s)
+	return s, nil
 }
 
 func redisAddr(s string) string {
@@ -72,27 +152,112 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 	l.log.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
 }
 
-// checkPeriod is how often the settings of a running store are looked at.
-const checkPeriod = time.Minute
-
-// watch logs when the store is no longer safe for jobs, for instance because
-// somebody let Redis evict keys, until ctx is done.
-func (o *openedStore) watch(ctx context.Context, log *slog.Logger, period time.Duration) {
-	if o.check == nil {
-		return
+// configure tells the bridge's configuration what the store can do.
+func (o *openedStore) configure(c *adapter.Config) {
+	c.Now, c.Journal = o.now, o.journal
+	c.LocalJobs = func() int { return o.local.Usage().Jobs }
+	if o.redis != nil {
+		c.Canary = o.canary
 	}
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
+}
+
+// canary writes to Redis.
+func (o *openedStore) canary(ctx context.Context) error {
+	s := o.redis.Load()
+	if s == nil {
+		return errors.New("redis was not reached yet")
+	}
+	return s.Probe(ctx)
+}
+
+// attend makes the store tell bridge what happens and runs what it has to do by
+// itself until the function that is returned is called.
+func (o *openedStore) attend(ctx context.Context, bridge *adapter.Bridge) (stop func()) {
+	if o.failover == nil {
+		return func() {}
+	}
+	o.failover.SetObserver(bridge)
+	o.failover.SetPeers(bridge.Peers())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the drain
+	var running sync.WaitGroup
+	running.Go(func() { o.failover.Run(ctx) })
+	return func() { cancel(); running.Wait() }
+}
+
+// mode says where jobs are held now.
+func (o *openedStore) mode() string {
+	if o.failover == nil {
+		return storeLocal
+	}
+	return o.failover.Mode().String()
+}
+
+// usable says why jobs cannot be taken, nil: they can.
+func (o *openedStore) usable() error {
+	if o.failover != nil && o.failover.Mode() != job.ModeLocal {
+		return nil
+	}
+	return o.local.Usage().LogErr
+}
+
+// reload applies what can change while the store runs.
+func (o *openedStore) reload(c *config) error {
+	if o.failover != nil {
+		if err := o.failover.Reload(c.failover); err != nil {
+			return err
+		}
+	}
+	o.local.SetLimits(c.localMaxJobs, c.localMaxBytes)
+	return nil
+}
+
+const (
+	// checkPeriod is how often the settings of a running Redis are looked at,
+	// checkTimeout bounds one look.
+	checkPeriod, checkTimeout = time.Minute, 10 * time.Second
+	// usagePeriod is how often it is looked at how full the local store is.
+	usagePeriod = time.Second
+)
+
+// watch tells the operator when Redis is no longer safe for jobs, for instance
+// because somebody let it evict keys, and when the local store is nearly full,
+// until ctx is done.
+func (o *openedStore) watch(ctx context.Context, log *slog.Logger, period time.Duration) {
+	check, usage := time.NewTicker(period), time.NewTicker(usagePeriod)
+	defer check.Stop()
+	defer usage.Stop()
+	full := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-check.C:
+			o.check(ctx, log)
+		case <-usage.C:
+			full = tellUsage(log, o.local.Usage(), full)
 		}
-		call, cancel := context.WithTimeout(ctx, openTimeout)
-		if err := o.check(call); err != nil && ctx.Err() == nil {
-			log.Error("the store is not safe for jobs", "address", o.addr, "error", err)
-		}
-		cancel()
 	}
+}
+
+func (o *openedStore) check(ctx context.Context, log *slog.Logger) {
+	if o.failover == nil || o.failover.Mode() == job.ModeLocal {
+		return // what is known of Redis then is known from the probes
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if _, err := o.redis.Load().Check(ctx); err != nil && ctx.Err() == nil {
+		log.Error("the store is not safe for jobs", "address", o.addr, "error", err)
+	}
+}
+
+// tellUsage warns once when the local store gets over 80 % of a limit, and again
+// only after it has been under 70 %. It returns whether it is over.
+func tellUsage(log *slog.Logger, u memdelay.Usage, was bool) bool {
+	jobs, most := int64(u.Jobs-u.Adopted), int64(u.MaxJobs)
+	over := func(percent int64) bool { return jobs > most/100*percent || u.Bytes > u.MaxBytes/100*percent }
+	if !was && over(80) {
+		log.Warn("the local store is over 80 % of its limit; beyond it jobs are refused", "jobs", jobs, "max_jobs", most, "bytes", u.Bytes, "max_bytes", u.MaxBytes)
+		return true
+	}
+	return was && over(70)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/testredis"
@@ -42,9 +43,9 @@ func TestWatchTellsOfEviction(t *testing.T) {
 	server := testredis.Start(t)
 	out := &syncBuffer{hit: make(chan struct{}, 1)}
 	log := slog.New(slog.NewTextHandler(out, nil))
-	c := &config{redisURL: server.URL(), redisShards: 1, dedupWindow: time.Minute}
+	c := &config{store: storeRedis, redisURL: server.URL(), redisShards: 1, dedupWindow: time.Minute, dataDir: t.TempDir()}
 	c.bridge.ID, c.bridge.Prefix = "b1", "delay"
-	store, err := openRedis(t.Context(), c, log)
+	store, err := openStore(t.Context(), c, log, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,6 +116,15 @@ var maxAttempts = one(func(c *config, v string) error {
 	return nil
 })
 
+// durability says what holds for jobs that do not ask.
+var durability = one(func(c *config, v string) error {
+	if v != "" && !strings.EqualFold(v, "local") {
+		return fmt.Errorf("%q is not local", v)
+	}
+	c.bridge.JournalAll = v != ""
+	return nil
+})
+
 func lanes(c *config, v []string) error {
 	c.bridge.Lanes = nil
 	for _, s := range v {

@@ -1,0 +1,77 @@
+package adapter
+
+import (
+	"context"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// moded is a store that goes on without the one that bridges share when that
+// fails, as adapter/failover does.
+type moded interface {
+	Mode() job.Mode
+	// ProbeSoon makes it look at once whether the shared store is there.
+	ProbeSoon()
+}
+
+// spiller is a store that can keep jobs on this bridge while the one that bridges
+// share is too slow. Its results are those of Put.
+type spiller interface {
+	PutLocal(ctx context.Context, jobs []job.Job) ([]job.PutResult, error)
+}
+
+// The methods below are what a store that can degrade tells the bridge. None
+// waits for anything.
+
+// ModeChanged makes all loops look for jobs at once: they are in another store
+// now.
+func (b *Bridge) ModeChanged(from, to job.Mode, why string) {
+	b.metrics.mode(to)
+	b.disp.startOver()
+	b.exchange.changed()
+	switch to {
+	case job.ModeLocal:
+		b.event("degraded", modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
+	case job.ModeRedis:
+		b.event("recovered", modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
+	}
+}
+
+// Fallback counts jobs that the store handed over to this bridge's disk
+// ("triggered"), spilled there ("spilled"), or could not keep there ("rejected").
+func (b *Bridge) Fallback(status string, jobs int) {
+	b.metrics.fallback(status, jobs)
+}
+
+// Recovery notes how late a job is delivered from this bridge's disk, or how long
+// after the return of the shared store so many are back there.
+func (b *Bridge) Recovery(d time.Duration, jobs int) {
+	for range jobs {
+		b.metrics.recovery.Observe(d.Seconds())
+	}
+}
+
+// Migrated tells that what happened meanwhile is in the shared store.
+func (b *Bridge) Migrated(migration string, jobs int, took time.Duration) {
+	b.event("migrated", migratedEvent{Bridge: b.cfg.ID, Migration: migration, Jobs: jobs, TookMS: took.Milliseconds()})
+}
+
+// Joined tells that a job which was put meanwhile and another one of its id are
+// one now.
+func (b *Bridge) Joined(migration string, j job.Info) {
+	b.event("migrated", migratedEvent{Bridge: b.cfg.ID, Migration: migration, Jobs: 1, ID: j.ID, Target: j.Target})
+}
+
+// DataLoss tells that the shared store has lost jobs.
+func (b *Bridge) DataLoss(why string, offered int) {
+	b.event("data_loss", dataLossEvent{Bridge: b.cfg.ID, Why: why, Offered: offered})
+}
+
+// startOver makes every loop act as if it had just begun.
+func (d *dispatcher) startOver() {
+	d.relearn.Store(true)
+	for _, ch := range []chan struct{}{d.wakeClaim, d.wakeFire, d.wakeLease} {
+		wake(ch)
+	}
+}
