@@ -24,7 +24,7 @@ define need
 	{ echo "$(1) cannot be installed here: install it by hand, so that it is on PATH, and run this again" >&2; exit 1; }; }
 endef
 
-.PHONY: help build test test-js race fuzz bench soak vet staticcheck vuln fmt-check tidy-check redis-server cc npm
+.PHONY: help build test test-js race fuzz bench soak soak-local soak-all vet staticcheck vuln fmt-check tidy-check redis-server cc npm
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +61,20 @@ fuzz: redis-server ## run every fuzz target for FUZZTIME (10s)
 bench: redis-server ## run the Go benchmarks that match BENCH (all)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...
 
-soak: redis-server ## run the integration tests in their long forms (up to an hour)
-	DELAYBRIDGE_SOAK=1 $(GO) test -v -count=1 -timeout 60m ./integration/...
+# The bridges' logs go to bin/.
+SOAK = DELAYBRIDGE_SOAK=1 DELAYBRIDGE_SOAK_LOG=$(BIN)/$@.log $(GO) test -v -count=1 -timeout 90m -run
+
+soak: redis-server ## run a million jobs with a fault every few seconds (10 minutes)
+	@mkdir -p $(BIN)
+	$(SOAK) '^TestSoak$$' ./integration
+
+soak-local: redis-server ## run a million jobs healthy and a million without Redis (15 minutes)
+	@mkdir -p $(BIN)
+	$(SOAK) '^TestSoakLocal$$' ./integration
+
+soak-all: redis-server ## run the integration tests in their long forms (up to an hour and a half)
+	@mkdir -p $(BIN)
+	$(SOAK) . ./integration
 
 vet: ## run go vet
 	$(GO) vet ./...

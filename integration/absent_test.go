@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -45,12 +44,14 @@ func backlogOfAbsentTarget(t *testing.T, kind storeKind) {
 		t.Fatalf("the jobs were not stored in time, %v too late: is this machine very busy?", late)
 	}
 	s.awaitCounts("busy stream delivered", func(c Counts) bool { return c.Delivered == pilots+stream })
-	alone := s.lateness(busy, burst.Add(-phase), burst.Add(-phase/10))
-	together := s.lateness(busy, burst, burst.Add(phase))
-	parked := s.lateness(busy, burst.Add(phase), burst.Add(2*phase))
+	alone := s.LatenessOf(busy, burst.Add(-phase), burst.Add(-phase/10))
+	together := s.LatenessOf(busy, burst, burst.Add(phase))
+	parked := s.LatenessOf(busy, burst.Add(phase), burst.Add(2*phase))
 	t.Logf("lateness alone %v; while the backlog becomes due %v; while it is parked %v", alone, together, parked)
-	for name, l := range map[string]lateness{"becomes due": together, "is parked": parked} {
-		if l.p50 > alone.p50+5*time.Millisecond || l.p90 > alone.p90+50*time.Millisecond {
+	// What is demanded is about most of the jobs: on a machine that does other
+	// things, too, any process stands still now and then.
+	for name, l := range map[string]Spread{"becomes due": together, "is parked": parked} {
+		if l.P50 > alone.P50+5*time.Millisecond || l.P90 > alone.P90+50*time.Millisecond {
 			t.Errorf("while the backlog %s the busy stream is late by %v, without it by %v", name, l, alone)
 		}
 	}
@@ -70,29 +71,6 @@ func (s *system) floodTime(n int) time.Time {
 	s.flood(pilots, func(int) *nats.Msg { return s.in(0, "pilot.work") })
 	s.awaitCounts("pilot jobs delivered", func(c Counts) bool { return c.Delivered == pilots })
 	return time.Now().Add(time.Second + 3*time.Since(start)/2*time.Duration(n/pilots+3))
-}
-
-// lateness is the distribution of delivered minus due. What a test demands of
-// it is about most of the jobs: on a machine that does other things, too, any
-// process stands still now and then.
-type lateness struct{ p50, p90, p99, max time.Duration }
-
-func (l lateness) String() string {
-	short := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-	return fmt.Sprintf("p50 %v p90 %v p99 %v max %v", short(l.p50), short(l.p90), short(l.p99), short(l.max))
-}
-
-// lateness of the deliveries to the target that were due from, and before, to.
-func (s *system) lateness(target string, from, to time.Time) lateness {
-	var late []time.Duration
-	for _, d := range s.Deliveries(target) {
-		if !d.Due.Before(from) && d.Due.Before(to) {
-			late = append(late, d.At.Sub(d.Due))
-		}
-	}
-	slices.Sort(late)
-	n := len(late)
-	return lateness{late[n/2], late[n*9/10], late[n*99/100], late[n-1]}
 }
 
 // Who listens to everything and answers nothing hides that no worker is there.

@@ -1,28 +1,29 @@
 package integration
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/delaybridge/delaybridge/job"
 	"github.com/nats-io/nats.go"
 )
 
 // Checker records jobs from the publish to the delivery. Its methods may be
 // called at any time from any goroutine; a delivery may be recorded before
-// the producer's answer.
+// the producer's answer. A job takes about 200 bytes.
 type Checker struct {
 	now func() time.Time
 
 	mu      sync.Mutex
 	jobs    []*tracked
+	faults  []*Span
 	wrong   []Violation // what was seen to be wrong at once
+	silent  []silence   // producers that were not answered
 	counts  Counts
 	waiters []*waiter
 }
@@ -34,8 +35,9 @@ func NewChecker() *Checker { return &Checker{now: time.Now} }
 type Counts struct {
 	Sent       int // jobs
 	Accepted   int // jobs acknowledged
-	Refused    int // jobs answered with an error
-	Unanswered int // jobs without an answer
+	Local      int // of them, those that were not in Redis
+	Refused    int // answers that were errors
+	Unanswered int // messages without an answer
 	Delivered  int // jobs delivered at least once
 	Deliveries int
 	Confirmed  int // jobs whose completion was confirmed
@@ -46,26 +48,46 @@ type Counts struct {
 type tracked struct {
 	number    int
 	target    string
-	earliest  time.Time // what its due time may be at the earliest; zero: not known
-	id        string    // as acknowledged
-	due       time.Time // as acknowledged
-	answers   int
+	earliest  job.Time      // what its due time may be at the earliest; zero: not known
+	id        string        // as first seen, in an answer or a delivery
+	due       job.Time      // likewise
+	sent      job.Time      // the last time
+	answered  job.Time      // as accepted
+	wait      time.Duration // the longest wait for an answer
+	answers   uint8
+	stored    storedAt
 	refused   bool
 	accepted  bool
 	ended     bool // cancelled or dead
-	delivered []Delivery
-	confirmed uint64 // the attempt whose completion was confirmed; 0: none
+	confirmed bool
+	delivered []arrival
 }
 
 func (j *tracked) missing() bool { return j.accepted && !j.ended && len(j.delivered) == 0 }
 
-// Delivery is what a worker got.
-type Delivery struct {
-	Job     int // number of the job
-	ID      string
-	Due     time.Time
-	Attempt uint64
-	At      time.Time
+// storedAt is where an answer said that the job is.
+type storedAt uint8
+
+const (
+	elsewhere storedAt = iota
+	inRedis
+	inLocal
+)
+
+func readStored(s string) storedAt {
+	switch s {
+	case job.StoredRedis, "redis+local":
+		return inRedis
+	case job.StoredLocal:
+		return inLocal
+	}
+	return elsewhere
+}
+
+// silence is a producer that waited in vain.
+type silence struct {
+	job      *tracked
+	from, to job.Time
 }
 
 // headerJob carries the number of the job, and shows that names of headers
@@ -78,7 +100,11 @@ const headerJob = "check-JOB"
 func (c *Checker) Send(subject, target string, earliest time.Time) *nats.Msg {
 	c.mu.Lock()
 	n := len(c.jobs)
-	c.jobs = append(c.jobs, &tracked{number: n, target: target, earliest: earliest})
+	j := &tracked{number: n, target: target, sent: c.clock()}
+	if !earliest.IsZero() {
+		j.earliest = job.At(earliest)
+	}
+	c.jobs = append(c.jobs, j)
 	c.counts.Sent++
 	c.unlock()
 	m := nats.NewMsg(subject)
@@ -86,6 +112,16 @@ func (c *Checker) Send(subject, target string, earliest time.Time) *nats.Msg {
 	m.Data = body(n)
 	return m
 }
+
+// SentAgain records that m is published once more, because its outcome is not
+// known or it was refused.
+func (c *Checker) SentAgain(m *nats.Msg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.find(m).sent = c.clock()
+}
+
+func (c *Checker) clock() job.Time { return job.Time(c.now().UnixMicro()) }
 
 // body is the payload of a job: up to 256 bytes of any value.
 func body(n int) []byte {
@@ -125,13 +161,18 @@ func (c *Checker) Answered(m, reply *nats.Msg, err error) Answer {
 	c.mu.Lock()
 	defer c.unlock()
 	j := c.find(m)
-	first := j.answers == 0
+	now, first := c.clock(), j.answers == 0
 	j.answers++
+	if err == nil {
+		j.wait = max(j.wait, now.Sub(j.sent))
+	}
 	switch {
 	case err != nil:
 		c.counts.Unanswered++
+		c.silent = append(c.silent, silence{j, j.sent, now})
 	case a.Error != nil:
-		j.refused = true
+		// The outcome of a 503 is unknown, as that of silence.
+		j.refused = a.Error.Code != 503
 		c.counts.Refused++
 	default:
 		if a.Duplicate && first {
@@ -143,99 +184,25 @@ func (c *Checker) Answered(m, reply *nats.Msg, err error) Answer {
 }
 
 func (c *Checker) accepted(j *tracked, a Answer) {
+	due := job.At(a.Due)
 	switch {
 	case a.ID == "" || a.Seq == 0:
 		c.violate("G7", j, "is acknowledged without id or seq: %+v", a)
-	case a.Due.Before(j.earliest):
-		c.violate("G3", j, "has due %v, but was asked for %v at the earliest", stamp(a.Due), stamp(j.earliest))
-	case j.accepted && (a.ID != j.id || !a.Due.Equal(j.due)):
-		c.violate("G1", j, "is acknowledged as id %q due %v and as id %q due %v", j.id, stamp(j.due), a.ID, stamp(a.Due))
+	case due < j.earliest:
+		c.violate("G3", j, "has due %v, but was asked for %v at the earliest", stamp(due), stamp(j.earliest))
+	case j.id != "" && (a.ID != j.id || due != j.due):
+		c.violate("G1", j, "is acknowledged as id %q due %v and before as id %q due %v", a.ID, stamp(due), j.id, stamp(j.due))
 	}
 	was := j.missing()
+	j.stored, j.id, j.due = readStored(a.Stored), a.ID, due
 	if !j.accepted {
 		c.counts.Accepted++
-	}
-	j.accepted, j.id, j.due = true, a.ID, a.Due
-	c.recount(j, was)
-}
-
-// Delivered records that a worker got m.
-func (c *Checker) Delivered(m *nats.Msg) (d Delivery) {
-	at := c.now()
-	d, err := readDelivery(m)
-	d.At = at
-	c.mu.Lock()
-	defer c.unlock()
-	j := c.find(m)
-	if j == nil || err != nil {
-		c.violate("G2", j, "is delivered on %s, which nobody sent: headers %v, payload %q: %v", m.Subject, m.Header, m.Data, err)
-		return d
-	}
-	c.compare(j, m, d)
-	if at.Before(d.Due) {
-		c.violate("G3", j, "is delivered %v before it is due", d.Due.Sub(at))
-	}
-	was := j.missing()
-	if len(j.delivered) == 0 {
-		c.counts.Delivered++
-	}
-	j.delivered = append(j.delivered, d)
-	c.recount(j, was)
-	c.counts.Deliveries++
-	return d
-}
-
-// added are the headers that a delivery has beyond those that were sent.
-var added = []string{"Nats-Msg-Id", "Delay-Job-Id", "Delay-Due", "Delay-Attempt", "Delay-Ack-Wait", "Delay-Token"}
-
-func readDelivery(m *nats.Msg) (d Delivery, err error) {
-	var errs [3]error
-	d.ID = m.Header.Get("Delay-Job-Id")
-	d.Job, errs[0] = strconv.Atoi(first(m.Header[headerJob]))
-	d.Due, errs[1] = time.Parse(time.RFC3339Nano, m.Header.Get("Delay-Due"))
-	d.Attempt, errs[2] = strconv.ParseUint(m.Header.Get("Delay-Attempt"), 10, 32)
-	return d, errors.Join(errs[:]...)
-}
-
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
-}
-
-// compare checks that m is what was sent for j.
-func (c *Checker) compare(j *tracked, m *nats.Msg, d Delivery) {
-	if m.Subject != j.target {
-		c.violate("G2", j, "is delivered on %s, not on its target %s", m.Subject, j.target)
-	}
-	if want := body(j.number); !bytes.Equal(m.Data, want) {
-		c.violate("G2", j, "has payload %q, sent was %q", m.Data, want)
-	}
-	for name := range m.Header {
-		if name != headerJob && !slices.Contains(added, name) {
-			c.violate("G2", j, "has a header %q that was not sent", name)
+		if j.stored == inLocal {
+			c.counts.Local++
 		}
+		j.accepted, j.answered = true, c.clock()
 	}
-	if d.ID == "" || d.Attempt == 0 {
-		c.violate("G2", j, "is delivered without id or attempt: headers %v", m.Header)
-	}
-}
-
-// Confirmed records that the completion of the delivery m was answered as
-// durable.
-func (c *Checker) Confirmed(m *nats.Msg) {
-	d, err := readDelivery(m)
-	c.mu.Lock()
-	defer c.unlock()
-	j := c.find(m)
-	if j == nil || err != nil {
-		return // noted when it was delivered
-	}
-	if j.confirmed == 0 {
-		c.counts.Confirmed++
-	}
-	j.confirmed = max(j.confirmed, d.Attempt)
+	c.recount(j, was)
 }
 
 // Ended records that the job of m was cancelled, or is in the dead-letter set.
@@ -266,19 +233,6 @@ func (c *Checker) recount(j *tracked, was bool) {
 	case was && !is:
 		c.counts.Missing--
 	}
-}
-
-// Deliveries returns the deliveries of jobs of the target, in the order of the
-// jobs.
-func (c *Checker) Deliveries(target string) (out []Delivery) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, j := range c.jobs {
-		if j.target == target {
-			out = append(out, j.delivered...)
-		}
-	}
-	return out
 }
 
 type waiter struct {
@@ -323,7 +277,7 @@ type Violation struct {
 
 func (v Violation) Error() string { return v.Guarantee + ": " + v.Text }
 
-func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
+func stamp(t job.Time) string { return t.Time().Format("15:04:05.000000") }
 
 // violate notes a violation. c.mu is held.
 func (c *Checker) violate(guarantee string, j *tracked, format string, args ...any) {
@@ -345,7 +299,7 @@ func (j *tracked) history() string {
 	}
 	var b []byte
 	for _, d := range j.delivered {
-		b = fmt.Appendf(b, " #%d at %s", d.Attempt, stamp(d.At))
+		b = fmt.Appendf(b, " #%d at %s (%s)", d.attempt, stamp(d.at), d.fate)
 	}
 	return string(b)
 }

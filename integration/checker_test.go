@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/job"
 	"github.com/nats-io/nats.go"
 )
 
@@ -89,7 +90,8 @@ func TestCheckerFindsWhatIsBroken(t *testing.T) {
 		}, ""},
 
 		"vanished":             {Again, func(s *story) { s.accept("a") }, "G1"},
-		"refused, delivered":   {Again, func(s *story) { s.answer(`{"error":{"code":503}}`); s.deliver(1) }, "G2"},
+		"refused, delivered":   {Again, func(s *story) { s.answer(`{"error":{"code":400}}`); s.deliver(1) }, "G2"},
+		"after a 503":          {Once, func(s *story) { s.answer(`{"error":{"code":503}}`); s.deliver(1) }, ""},
 		"never sent":           {Again, altered(func(m *nats.Msg) { m.Header[headerJob] = []string{"7"} }), "G2"},
 		"without attempt":      {Again, altered(func(m *nats.Msg) { m.Header.Del("Delay-Attempt") }), "G2"},
 		"payload altered":      {Again, altered(func(m *nats.Msg) { m.Data = append(m.Data, 0) }), "G2"},
@@ -99,7 +101,7 @@ func TestCheckerFindsWhatIsBroken(t *testing.T) {
 		"on another target":    {Again, altered(func(m *nats.Msg) { m.Subject = "orders.y" }), "G2"},
 		"another id":           {Again, altered(func(m *nats.Msg) { m.Header.Set("Delay-Job-Id", "b") }), "G2"},
 		"early":                {Again, func(s *story) { s.accept("a"); s.at(-time.Microsecond); s.deliver(1) }, "G3"},
-		"due before asked for": {Again, func(s *story) { s.c.jobs[0].earliest = noon.Add(1); s.accept("a"); s.deliver(1) }, "G3"},
+		"due before asked for": {Again, func(s *story) { s.c.jobs[0].earliest = job.At(noon.Add(1)); s.accept("a"); s.deliver(1) }, "G3"},
 		"delivered twice":      {Once, func(s *story) { s.accept("a"); s.deliver(1); s.deliver(2) }, "G4"},
 		"one attempt twice":    {Again, func(s *story) { s.accept("a"); s.deliver(1); s.deliver(1) }, "G4"},
 		"attempt 2 at once":    {Once, func(s *story) { s.accept("a"); s.deliver(2) }, "G4"},

@@ -2,8 +2,11 @@ package integration
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,11 +14,14 @@ import (
 	"time"
 )
 
+var httpField = regexp.MustCompile(`http://[^ ]+`)
+
 // child is a bridge in a process of its own.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended and all it logged was read
+	http   string        // address of its HTTP server
 	warned []string      // lines that it logged above info; to be read once it has exited
 }
 
@@ -23,7 +29,8 @@ type child struct {
 // it is ready.
 func (s *system) child(id string, flags ...string) *child {
 	s.t.Helper()
-	args := append([]string{"serve", "--nats-url", s.nats.URL(), "--redis-url", s.url, "--id", id, "--http-addr", "off"}, flags...)
+	args := append([]string{"serve", "--nats-url", s.nats.URL(), "--redis-url", s.url, "--id", id, "--http-addr", "off",
+		"--data-dir", filepath.Join(s.dir, id)}, flags...)
 	c := &child{t: s.t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
 	// The environment configures a bridge, too, and knows no DELAYBRIDGE_SOAK.
 	c.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DELAYBRIDGE_") })
@@ -40,11 +47,12 @@ func (s *system) child(id string, flags ...string) *child {
 	go func() {
 		defer close(c.exited)
 		for lines, open := bufio.NewScanner(logged), true; lines.Scan(); {
-			s.t.Logf("%s: %s", id, lines.Text())
+			s.logged(id, lines.Text())
 			if !strings.Contains(lines.Text(), "level=INFO") {
 				c.warned = append(c.warned, lines.Text())
 			}
 			if open && strings.Contains(lines.Text(), "msg=ready") {
+				c.http = httpField.FindString(lines.Text())
 				close(ready)
 				open = false
 			}
@@ -68,9 +76,18 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// terminate asks the process to stop and returns how long it took. That must
-// succeed, and be nothing to warn of.
+// terminate is end, which must also be nothing to warn of.
 func (c *child) terminate() time.Duration {
+	c.t.Helper()
+	took := c.end()
+	if len(c.warned) > 0 {
+		c.t.Errorf("bridge warned: %q", c.warned)
+	}
+	return took
+}
+
+// end asks the process to stop and returns how long it took. That must succeed.
+func (c *child) end() time.Duration {
 	c.t.Helper()
 	start := time.Now()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -84,8 +101,15 @@ func (c *child) terminate() time.Duration {
 	if !c.cmd.ProcessState.Success() {
 		c.t.Errorf("bridge ended with %v after SIGTERM", c.cmd.ProcessState)
 	}
-	if len(c.warned) > 0 {
-		c.t.Errorf("bridge warned: %q", c.warned)
-	}
 	return time.Since(start)
+}
+
+// logged shows what a child logs, or writes it to the file that
+// DELAYBRIDGE_SOAK_LOG names.
+func (s *system) logged(id, line string) {
+	if soakLog == nil {
+		s.t.Logf("%s: %s", id, line)
+		return
+	}
+	fmt.Fprintf(soakLog, "%s: %s\n", id, line)
 }

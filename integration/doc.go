@@ -8,10 +8,14 @@
 //   - G1: what was acknowledged is delivered, cancelled or dead;
 //   - G2: what is delivered was sent, byte for byte;
 //   - G3: nothing is delivered before its due time;
-//   - G4: nothing is delivered twice without a reason, and never twice as the
+//   - G4: nothing is delivered twice without a [Cause], and never twice as the
 //     same attempt;
-//   - G6: nothing is delivered after its completion was confirmed.
+//   - G6: nothing is delivered after its completion was confirmed;
+//   - G8: producers are answered in time, and due jobs fire in time.
 //
-// README.md lists the bugs that these tests found, and how to replay them.
-// With DELAYBRIDGE_SOAK set the long forms of the tests run.
+// A test tells it also which faults it makes, see [Checker.Fault], because they
+// are causes.
+//
+// README.md says which test shows which guarantee, and lists the bugs that these
+// tests found. With DELAYBRIDGE_SOAK set the long forms of the tests run.
 package integration

@@ -59,6 +59,7 @@ type system struct {
 	t                  *testing.T
 	kind               storeKind
 	nats               *testnats.Server
+	dir                string // of what children keep on disk
 	memory             *memdelay.Store
 	redis              *testredis.Server
 	url                string                    // of Redis, as bridges see it
@@ -72,7 +73,7 @@ type system struct {
 
 func newSystem(t *testing.T, kind storeKind, opts ...testnats.Option) *system {
 	t.Helper()
-	s := &system{Checker: NewChecker(), t: t, kind: kind, silence: patient, nats: testnats.Start(t, opts...)}
+	s := &system{Checker: NewChecker(), t: t, kind: kind, dir: t.TempDir(), silence: patient, nats: testnats.Start(t, opts...)}
 	if kind == redisStore {
 		s.redis = testredis.Start(t)
 		s.url = s.redis.URL()

@@ -168,6 +168,8 @@ func settleOp(st *job.Settlement) byte {
 	switch {
 	case st.Outcome == job.SetAside && st.Spare:
 		return 's'
+	case st.Outcome == job.Release && st.Spare:
+		return 'L'
 	case st.Outcome == job.SetAside && st.Attempt == 1 && st.At == st.Due:
 		return 'W'
 	}

@@ -25,6 +25,8 @@ const (
 	waiting   = "delaybridge:everysec+sync"
 	pipelined = "delaybridge:everysec+async"
 	chosenIDs = "delaybridge:everysec+async+ids"
+	localWait = "delaybridge:local+sync" // fsynced before each acknowledgement
+	localPipe = "delaybridge:local+async"
 	requests  = "nats-rr"
 	natsSync  = "nats:sync"
 	natsAsync = "nats:async"
@@ -38,6 +40,8 @@ var targets = []target{
 	{what: "intake, 64 pipelined producers / NATS schedules", scenario: "A", conc: 64, system: pipelined, over: natsAsync, metric: "jobs_s", least: true, limit: 1.15},
 	{what: "same, 8 producers that choose ids", scenario: "A", conc: 8, system: chosenIDs, over: natsAsync, metric: "jobs_s", least: true, limit: 0.95},
 	{what: "same, 64 producers that choose ids", scenario: "A", conc: 64, system: chosenIDs, over: natsAsync, metric: "jobs_s", least: true, limit: 0.95},
+	{what: "intake without Redis, fsynced, 64 waiting producers / NATS request-reply", scenario: "A", conc: 64, system: localWait, over: requests, metric: "jobs_s", least: true, limit: 0.6},
+	{what: "intake without Redis, fsynced, 64 pipelined producers / NATS schedules (not synced)", scenario: "A", conc: 64, system: localPipe, over: natsAsync, metric: "jobs_s", least: true, limit: 1.3},
 	{what: "all due at one instant, rate / NATS schedules", scenario: "B", system: pipelined, over: natsAsync, metric: "burst_jobs_s", least: true, limit: 1.6},
 	{what: "the first of them after, ms (median)", scenario: "B", system: pipelined, metric: "first_ms", limit: 5},
 	{what: "the first of them after, ms (worst)", scenario: "B", system: pipelined, metric: "first_ms", limit: 10, worst: true},

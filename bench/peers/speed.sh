@@ -21,8 +21,8 @@ run() { ./peers -bridge "$tmp/bridge" -out "$file" -reps "$reps" -quiet "$quiet"
 
 bridge=delaybridge:everysec
 # Intake: producers that wait, and pipelined with 4096 outstanding.
-run -scenario A -n 1000000 -maxtime 3s -conc 64 -system "nats-rr,nats:sync,$bridge+sync"
-run -scenario A -n 1000000 -maxtime 3s -conc 8,64 -system "nats:async,$bridge+async,$bridge+async+ids"
+run -scenario A -n 1000000 -maxtime 3s -conc 64 -system "nats-rr,nats:sync,$bridge+sync,delaybridge:local+sync"
+run -scenario A -n 1000000 -maxtime 3s -conc 8,64 -system "nats:async,$bridge+async,$bridge+async+ids,delaybridge:local+async"
 # 100,000 jobs due at one instant; CPU from the first publish to the last acknowledgement.
 run -scenario B -n 100000 -system "nats:async,$bridge+async,$bridge+sync"
 # 1,000 jobs/s due at random times.

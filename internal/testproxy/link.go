@@ -2,12 +2,14 @@ package testproxy
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // link is one connection through the proxy.
@@ -15,8 +17,15 @@ type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 
-	mu      sync.Mutex
-	pending []bool // commands without a reply yet: drop it?
+	mu      sync.Mutex // also held while writing to the client
+	pending []reply    // of commands without a reply yet
+	broken  bool       // something was lost: what is said no longer matches what is answered
+}
+
+// reply is what a command gets.
+type reply struct {
+	drop    bool
+	refusal string // instead of the server's; empty: the server's
 }
 
 func (l *link) close() {
@@ -41,14 +50,44 @@ func (l *link) commands() error {
 			return err
 		}
 		l.proxy.pass()
-		l.mu.Lock()
-		l.pending = append(l.pending, l.proxy.command(args))
-		l.mu.Unlock()
+		to := l.proxy.command(args)
+		if lost, err := l.expect(to); err != nil {
+			return err
+		} else if lost || to.refusal != "" {
+			continue
+		}
 		if _, err := l.server.Write(raw); err != nil {
 			return err
 		}
 	}
 }
+
+// expect notes what a command gets, and whether it is lost.
+func (l *link) expect(to reply) (lost bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken = l.broken || l.proxy.disturbance().LoseCommands; l.broken {
+		return true, nil
+	}
+	if l.pending = append(l.pending, to); len(l.pending) == 1 {
+		err = l.refuse()
+	}
+	return false, err
+}
+
+// refuse answers the oldest pending commands that do not get the server's
+// reply. l.mu is held.
+func (l *link) refuse() error {
+	for len(l.pending) > 0 && l.pending[0].refusal != "" {
+		if _, err := io.WriteString(l.client, "-"+l.pending[0].refusal+"\r\n"); err != nil {
+			return err
+		}
+		l.pending = l.pending[1:]
+	}
+	return nil
+}
+
+var errCut = errors.New("testproxy: cut")
 
 // replies passes replies on, one by one, and cuts the connection in place of
 // one that is to be dropped.
@@ -60,24 +99,48 @@ func (l *link) replies() error {
 			return err
 		}
 		l.proxy.pass()
-		if raw[0] != '>' && l.next() {
-			return nil
-		}
-		if _, err := l.client.Write(raw); err != nil {
+		if err := l.reply(raw); err != nil {
 			return err
 		}
 	}
 }
 
-// next takes the oldest pending command and reports whether its reply is to be
-// dropped.
-func (l *link) next() bool {
+func (l *link) reply(raw []byte) error {
+	d := l.proxy.disturbance()
+	time.Sleep(d.Delay)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.broken = l.broken || d.LoseReplies; l.broken {
+		return nil
+	}
+	if raw[0] != '>' && l.next() {
+		return errCut
+	}
+	if d.Tear != nil && d.Tear() {
+		l.tear(raw)
+		return errCut
+	}
+	if _, err := l.client.Write(raw); err != nil {
+		return err
+	}
+	return l.refuse()
+}
+
+// tear writes half of a reply and resets the connection. l.mu is held.
+func (l *link) tear(raw []byte) {
+	_, _ = l.client.Write(raw[:len(raw)/2])
+	if c, ok := l.client.(*net.TCPConn); ok {
+		_ = c.SetLinger(0) // so that closing resets it
+	}
+}
+
+// next takes the oldest pending command and reports whether its reply is to be
+// dropped. l.mu is held.
+func (l *link) next() bool {
 	if len(l.pending) == 0 {
 		return false
 	}
-	drop := l.pending[0]
+	drop := l.pending[0].drop
 	l.pending = l.pending[1:]
 	return drop
 }

@@ -28,6 +28,7 @@ type Proxy struct {
 	dropped int
 	observe func(args []string)
 	stalled chan struct{} // closed when the stall ends; nil: none
+	present Disturbance
 }
 
 // Start runs a proxy to backend (host:port) until the test ends.
@@ -159,17 +160,20 @@ func (p *Proxy) pass() {
 	}
 }
 
-// command notes a command and reports whether its reply is to be dropped.
-func (p *Proxy) command(args []string) bool {
+// command notes a command and says what it gets.
+func (p *Proxy) command(args []string) (to reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.observe != nil {
 		p.observe(args)
 	}
-	if p.drops == 0 || !p.drop(args) {
-		return false
+	if p.drops > 0 && p.drop(args) {
+		p.drops--
+		p.dropped++
+		to.drop = true
 	}
-	p.drops--
-	p.dropped++
-	return true
+	if !opens(args) {
+		to.refusal = p.present.Refuse
+	}
+	return to
 }

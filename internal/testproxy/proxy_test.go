@@ -2,7 +2,9 @@ package testproxy
 
 import (
 	"bufio"
+	"errors"
 	"net"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -126,6 +128,97 @@ func TestStallAndCut(t *testing.T) {
 	c.send("b")
 	if !c.replied() {
 		t.Error("no connection after a cut")
+	}
+}
+
+func (c *client) reply() string {
+	raw, _, _ := readValue(c.r)
+	return string(raw)
+}
+
+func TestRefuse(t *testing.T) {
+	addr, got := backend(t)
+	p := Start(t, addr)
+	c := dial(t, p)
+	p.Disturb(Disturbance{Refuse: "LOADING for a while"})
+	c.send("a")
+	if r := c.reply(); r != "-LOADING for a while\r\n" {
+		t.Errorf("answered %q", r)
+	}
+	p.Disturb(Disturbance{})
+	c.send("b")
+	if g := <-got; g != "ECHO b" || !c.replied() {
+		t.Errorf("the server got %q, want what was sent after the refusal", g)
+	}
+}
+
+// A refusal does not overtake the replies of what was sent before.
+func TestRefuseKeepsTheOrder(t *testing.T) {
+	addr, got := backend(t)
+	p := Start(t, addr)
+	c := dial(t, p)
+	p.Disturb(Disturbance{Delay: 20 * time.Millisecond})
+	c.send("a")
+	<-got
+	p.Disturb(Disturbance{Refuse: "OOM"})
+	c.send("b")
+	if first, second := c.reply(), c.reply(); first[0] != '*' || second != "-OOM\r\n" {
+		t.Errorf("answered %q, then %q", first, second)
+	}
+}
+
+func TestLose(t *testing.T) {
+	for name, d := range map[string]Disturbance{"commands": {LoseCommands: true}, "replies": {LoseReplies: true}} {
+		t.Run(name, func(t *testing.T) {
+			addr, got := backend(t)
+			p := Start(t, addr)
+			c, other := dial(t, p), dial(t, p)
+			other.send("b")
+			if <-got; !other.replied() {
+				t.Fatal("nothing is disturbed, and there is no reply")
+			}
+			p.Disturb(d)
+			c.send("l")
+			_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("read %v while %s are lost, want silence", err, name)
+			}
+			_ = c.SetReadDeadline(time.Time{})
+			if n := len(got); (n == 1) != d.LoseReplies {
+				t.Errorf("%d commands reached the server", n)
+			}
+			p.Disturb(Disturbance{})
+			if c.replied() {
+				t.Error("a connection that lost something goes on")
+			}
+			other.send("a")
+			if !other.replied() {
+				t.Error("a connection that lost nothing was cut")
+			}
+		})
+	}
+}
+
+func TestTear(t *testing.T) {
+	addr, _ := backend(t)
+	p := Start(t, addr)
+	c := dial(t, p)
+	p.Disturb(Disturbance{Tear: func() bool { return true }})
+	c.send("a")
+	if c.replied() {
+		t.Error("a torn reply was whole")
+	}
+}
+
+func TestDelay(t *testing.T) {
+	addr, _ := backend(t)
+	p := Start(t, addr)
+	c := dial(t, p)
+	p.Disturb(Disturbance{Delay: 30 * time.Millisecond})
+	start := time.Now()
+	c.send("a")
+	if !c.replied() || time.Since(start) < 30*time.Millisecond {
+		t.Errorf("a reply after %v, want it held back for 30ms", time.Since(start))
 	}
 }
 

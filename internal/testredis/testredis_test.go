@@ -1,6 +1,8 @@
 package testredis
 
 import (
+	"bufio"
+	"net"
 	"testing"
 	"time"
 
@@ -40,4 +42,27 @@ func TestLife(t *testing.T) {
 	if !s.ping() {
 		t.Error("a killed server does not start again")
 	}
+}
+
+func TestRestartEmpty(t *testing.T) {
+	s := Start(t)
+	ask := func(command, want string) {
+		t.Helper()
+		c, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte(command + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := bufio.NewReader(c).ReadString('\n'); got != want+"\r\n" {
+			t.Errorf("%s: %q, %v; want %q", command, got, err, want)
+		}
+	}
+	ask("SET k v", "+OK")
+	s.Restart()
+	ask("EXISTS k", ":1")
+	s.RestartEmpty()
+	ask("EXISTS k", ":0")
 }

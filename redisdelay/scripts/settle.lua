@@ -7,9 +7,9 @@
 --       of those with chosen ids, the ids with runs before;
 --       then one operation per other settlement: c complete, t retry, l release,
 --       w set aside, W set aside a first attempt that is due as its record says,
---       s set aside with the attempt spared, b bury, e extend; then of each its
---       lease and argument: c the attempt, t l e a time, w W s a time of 16
---       digits and the target, b the reason.
+--       s set aside with the attempt spared, L release likewise, b bury, e extend;
+--       then of each its lease and argument: c the attempt, t l L e a time, w W s
+--       a time of 16 digits and the target, b the reason.
 -- Result: {0, time, exceptions}, a flat list of (index, code) for what was not
 --       settled, known completions first: r the same completion came before, s
 --       stale, u unknown.
@@ -146,6 +146,10 @@ local settle = {
   end,
   t = function(id, at)
     again(id, at, 1)
+    call('ZADD', DUE, at, id)
+  end,
+  L = function(id, at)
+    again(id, at, 1, 1)
     call('ZADD', DUE, at, id)
   end,
   l = function(id, at)
