@@ -109,8 +109,14 @@ func TestCheckerFindsWhatIsBroken(t *testing.T) {
 			s.answer(`{"seq":1,"duplicate":true,"id":"a","due":%q}`, noon.Format(time.RFC3339Nano))
 			s.deliver(1)
 		}, "G4"},
-		"after its completion": {Again, func(s *story) { s.accept("a"); s.c.Confirmed(s.deliver(1)); s.deliver(2) }, "G6"},
-		"without id":           {Again, func(s *story) { s.accept(""); s.c.Ended(s.msg) }, "G7"},
+		"after its completion": {Again, func(s *story) {
+			s.accept("a")
+			s.c.Confirmed(s.deliver(1))
+			s.at(time.Hour)
+			s.deliver(2)
+		}, "G6"},
+		"under way at its completion": {Again, func(s *story) { s.accept("a"); s.c.Confirmed(s.deliver(1)); s.deliver(2) }, ""},
+		"without id":                  {Again, func(s *story) { s.accept(""); s.c.Ended(s.msg) }, "G7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()

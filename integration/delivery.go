@@ -18,6 +18,7 @@ type arrival struct {
 	incarnation uint64
 	attempt     uint32
 	fate        Fate
+	ended       job.Time // when its fate was recorded
 }
 
 // Delivery is what a worker got.
@@ -56,7 +57,7 @@ func (c *Checker) Delivered(m *nats.Msg) (d Delivery) {
 	if j.id == "" {
 		j.id, j.due = d.ID, job.At(d.Due)
 	}
-	j.delivered = append(j.delivered, arrival{job.Time(at.UnixMicro()), d.incarnation, uint32(d.Attempt), Ignored})
+	j.delivered = append(j.delivered, arrival{job.Time(at.UnixMicro()), d.incarnation, uint32(d.Attempt), Ignored, 0})
 	c.recount(j, was)
 	c.counts.Deliveries++
 	return d
@@ -121,7 +122,7 @@ func (c *Checker) Confirmed(m *nats.Msg) {
 	j.confirmed = true
 	for i := range j.delivered {
 		if a := &j.delivered[i]; a.incarnation == d.incarnation && a.attempt == uint32(d.Attempt) {
-			a.fate = Confirmed
+			a.fate, a.ended = Confirmed, job.Time(c.now().UnixMicro())
 		}
 	}
 }
@@ -134,7 +135,8 @@ func (c *Checker) Settled(d Delivery, f Fate) {
 	if d.Job >= len(c.jobs) || d.nth >= len(c.jobs[d.Job].delivered) {
 		return // noted when it was delivered
 	}
-	c.jobs[d.Job].delivered[d.nth].fate = f
+	a := &c.jobs[d.Job].delivered[d.nth]
+	a.fate, a.ended = f, job.Time(c.now().UnixMicro())
 }
 
 // Deliveries returns the deliveries of jobs of the target, in the order of the

@@ -224,9 +224,17 @@ func (s *system) eventually(what string, cond func(ctx context.Context) (bool, e
 // any more.
 func (s *system) awaitEmpty() {
 	s.t.Helper()
+	var left []job.Info
+	defer func() {
+		for _, i := range left {
+			s.t.Logf("left: %q, %s at attempt %d, next %s, due %s, of %q", i.ID, i.State, i.Attempt, i.Next.Time(), i.Due.Time(), i.Owner)
+		}
+	}()
 	s.eventually("no job pending or running", func(ctx context.Context) (bool, error) {
-		for _, state := range []job.State{job.Pending, job.Running} {
-			if found, err := s.holds(ctx, job.Query{State: state, Limit: 1}); err != nil || found {
+		// A job may pass from one state to the other between two looks.
+		for _, state := range []job.State{job.Running, job.Pending, job.Running, job.Pending, job.Running} {
+			var err error
+			if left, err = s.holds(ctx, job.Query{State: state, Limit: 3}); err != nil || len(left) > 0 {
 				return false, err
 			}
 		}
@@ -234,13 +242,13 @@ func (s *system) awaitEmpty() {
 	})
 }
 
-// holds reports whether the store has a job for q. A page may be empty without
-// being the last.
-func (s *system) holds(ctx context.Context, q job.Query) (bool, error) {
+// holds returns the first jobs that the store has for q. A page may be empty
+// without being the last.
+func (s *system) holds(ctx context.Context, q job.Query) ([]job.Info, error) {
 	for {
 		page, err := s.look.List(ctx, q)
 		if err != nil || len(page.Jobs) > 0 || page.Cursor == "" {
-			return len(page.Jobs) > 0, err
+			return page.Jobs, err
 		}
 		q.Cursor = page.Cursor
 	}

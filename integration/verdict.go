@@ -3,6 +3,7 @@ package integration
 import (
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Rule says which deliveries a test takes for legal.
@@ -82,6 +83,9 @@ func (j *tracked) verdict(rule Rule) (found []Violation) {
 // which earlier attempt, if any, was confirmed as the completion. A job that
 // was sent again because its outcome was not known may be two, with an
 // incarnation each.
+//
+// A delivery that was under way when the completion was confirmed is a further
+// one like others, and must have a cause.
 func (j *tracked) before(i int) (twice bool, final uint32) {
 	d := j.delivered[i]
 	for k, e := range j.delivered {
@@ -89,12 +93,15 @@ func (j *tracked) before(i int) (twice bool, final uint32) {
 			continue
 		}
 		twice = twice || k < i && e.attempt == d.attempt
-		if e.fate == Confirmed && (e.attempt < d.attempt || e.attempt == d.attempt && k < i) {
+		if e.fate == Confirmed && e.ended.Add(underWay) < d.at && (e.attempt < d.attempt || e.attempt == d.attempt && k < i) {
 			final = e.attempt
 		}
 	}
 	return twice, final
 }
+
+// underWay is how long a message may take from the bridge to a worker.
+const underWay = 20 * time.Millisecond
 
 // perGuarantee is how many violations of one guarantee are worth reading.
 const perGuarantee = 5

@@ -16,7 +16,9 @@ type watch struct {
 	open []*watched
 }
 
-type watched struct{ ended map[string]bool }
+// watched are the incarnations of jobs by id that ended or moved since a call
+// began; zero: not known.
+type watched struct{ ended map[string]uint64 }
 
 // begin starts watching for a call.
 func (w *watch) begin() *watched {
@@ -27,24 +29,24 @@ func (w *watch) begin() *watched {
 	return c
 }
 
-// end stops it, and returns the ids of the jobs that ended or moved meanwhile.
-func (w *watch) end(c *watched) map[string]bool {
+// end stops it, and returns the jobs that ended or moved meanwhile.
+func (w *watch) end(c *watched) map[string]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open = slices.DeleteFunc(w.open, func(o *watched) bool { return o == c })
 	return c.ended
 }
 
-// gone notes jobs that left the mirror.
-func (w *watch) gone(ids []string) {
+// gone notes a job that left the mirror.
+func (w *watch) gone(refs ...job.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.open {
 		if c.ended == nil {
-			c.ended = make(map[string]bool, len(ids))
+			c.ended = make(map[string]uint64, len(refs))
 		}
-		for _, id := range ids {
-			c.ended[id] = true
+		for i := range refs {
+			c.ended[refs[i].ID] = refs[i].Incarnation
 		}
 	}
 }
@@ -64,7 +66,8 @@ func (s *Store) addNear(c *watched, infos []job.Info) {
 	t := s.limits.Load()
 	until := s.now().Add(t.Horizon)
 	infos = slices.DeleteFunc(infos, func(i job.Info) bool {
-		return ended[i.ID] || i.State != job.Running && (i.State != job.Pending || i.Next > until)
+		_, gone := ended[i.ID]
+		return gone || i.State != job.Running && (i.State != job.Pending || i.Next > until)
 	})
 	if room := s.mirrorRoom(); len(infos) > room {
 		infos = infos[:room]
@@ -110,13 +113,9 @@ func (s *Store) unmirror(refs []job.Ref) {
 	if len(refs) == 0 {
 		return
 	}
-	ids := make([]string, len(refs))
-	for i := range refs {
-		ids[i] = refs[i].ID
-	}
 	s.move.Lock()
 	defer s.move.Unlock()
-	s.watch.gone(ids)
+	s.watch.gone(refs...)
 	_ = s.mirror.Discard(context.Background(), refs) // fails only when it is closed
 }
 
@@ -174,10 +173,11 @@ func (s *Store) adopt(ctx context.Context, infos []job.Info) error {
 		return nil
 	}
 	ids := make([]string, len(infos))
+	refs := make([]job.Ref, len(infos))
 	for i := range infos {
-		ids[i] = infos[i].ID
+		ids[i], refs[i] = infos[i].ID, infos[i].Ref()
 	}
-	s.watch.gone(ids)
+	s.watch.gone(refs...)
 	// What is known here of an id is later than its copy.
 	here := s.local.Find(ids)
 	fresh := make([]job.Info, 0, len(infos))

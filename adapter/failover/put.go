@@ -20,7 +20,7 @@ func (s *Store) Put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error
 	}
 	// Ids that live here are dealt with here, whatever the mode.
 	res := make([]job.PutResult, len(jobs))
-	err := s.putSome(jobs, here, res, func(some []job.Job) ([]job.PutResult, error) { return s.putLocal(ctx, some, false) })
+	err := s.putSome(jobs, here, res, func(some []job.Job) ([]job.PutResult, error) { return s.putLocal(ctx, some) })
 	if err == nil && len(there) > 0 {
 		err = s.putSome(jobs, there, res, func(some []job.Job) ([]job.PutResult, error) { return s.put(ctx, some) })
 	}
@@ -67,51 +67,92 @@ func (s *Store) putSome(jobs []job.Job, at []int, res []job.PutResult, put func(
 }
 
 func (s *Store) put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error) {
-	err := errDirect
-	tried := false
+	why := errDirect
 	if s.remote() && (!s.direct.Load() || s.localUsable() != nil) {
-		var res []job.PutResult
-		if res, err = s.putPrimary(ctx, jobs); err == nil {
+		c := s.watch.begin()
+		res, err := s.putPrimary(ctx, jobs)
+		if err == nil {
+			s.mirrorNear(c, s.stored(jobs, res))
 			return res, s.keep(ctx, jobs, res)
 		}
-		tried = true
 		s.direct.Store(true)
+		why = err
+		if res, err = s.putSuspect(ctx, c, jobs); err != nil {
+			return nil, unavailable(why, err)
+		}
+		s.handedOver(res)
+		return res, nil
 	}
-	res, lerr := s.putLocal(ctx, jobs, tried)
-	if lerr != nil {
-		return nil, unavailable(err, lerr)
+	res, err := s.putLocal(ctx, jobs)
+	if err != nil {
+		return nil, unavailable(why, err)
 	}
+	s.handedOver(res)
+	return res, nil
+}
+
+// handedOver tells what went to the local store, and has it moved on.
+func (s *Store) handedOver(res []job.PutResult) {
 	s.countFallback("triggered", res)
 	if s.remote() {
 		signal(s.kick)
 		s.ProbeSoon()
 	}
-	return res, nil
 }
 
 func (s *Store) putPrimary(ctx context.Context, jobs []job.Job) (res []job.PutResult, err error) {
-	c := s.watch.begin()
 	err = s.call(ctx, s.handOver(), func(ctx context.Context, p Primary) (err error) {
 		res, err = p.Put(ctx, jobs)
 		return err
 	})
-	var stored []job.Info
-	if err == nil {
-		until := s.now().Add(s.limits.Load().Horizon)
-		for i := range res {
-			if res[i].Err == nil && !res[i].Duplicate && jobs[i].Due <= until {
-				stored = append(stored, job.Info{Job: jobs[i], State: job.Pending, Next: jobs[i].Due})
-			}
-		}
-	}
-	s.mirrorNear(c, stored)
 	return res, err
 }
 
-// putLocal stores jobs in the local store. suspect: the primary may have taken
-// them too.
-func (s *Store) putLocal(ctx context.Context, jobs []job.Job, suspect bool) ([]job.PutResult, error) {
+// stored returns those of jobs that the primary has stored and that are due soon.
+func (s *Store) stored(jobs []job.Job, res []job.PutResult) []job.Info {
+	var infos []job.Info
+	until := s.now().Add(s.limits.Load().Horizon)
+	for i := range res {
+		if res[i].Err == nil && !res[i].Duplicate && jobs[i].Due <= until {
+			infos = append(infos, job.Info{Job: jobs[i], State: job.Pending, Next: jobs[i].Due})
+		}
+	}
+	return infos
+}
+
+// putSuspect stores jobs in the local store that the primary may have taken. Of
+// those that have been claimed from it since the call c began that is known, and
+// a copy here could run a second time.
+func (s *Store) putSuspect(ctx context.Context, c *watched, jobs []job.Job) ([]job.PutResult, error) {
 	ctx = context.WithoutCancel(ctx) // the log answers in its own time, which is short
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	s.move.Lock()
+	defer s.move.Unlock()
+	ended := s.watch.end(c)
+	ids := make([]string, len(jobs))
+	for i := range jobs {
+		ids[i] = jobs[i].ID
+	}
+	res := make([]job.PutResult, len(jobs))
+	var open []int
+	for i, copied := range s.mirror.Find(ids) {
+		if j := &jobs[i]; j.Incarnation != 0 && ended[j.ID] == j.Incarnation || copied.State != "" && copied.Incarnation == j.Incarnation {
+			res[i] = job.PutResult{Due: j.Due, Stored: job.StoredRedis}
+		} else {
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return res, nil
+	}
+	return res, s.putSome(jobs, open, res, func(some []job.Job) ([]job.PutResult, error) { return s.local.PutSuspect(ctx, some) })
+}
+
+// putLocal stores jobs in the local store that the primary was not asked to
+// take.
+func (s *Store) putLocal(ctx context.Context, jobs []job.Job) ([]job.PutResult, error) {
+	ctx = context.WithoutCancel(ctx)
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	if !s.remote() {
@@ -130,16 +171,13 @@ func (s *Store) putLocal(ctx context.Context, jobs []job.Job, suspect bool) ([]j
 			j.ID, j.Generated = job.NewID(uint16(rand.N(job.MaxShards))), true
 		}
 	}
-	if suspect {
-		return s.local.PutSuspect(ctx, jobs)
-	}
 	return s.local.Put(ctx, jobs)
 }
 
 // PutLocal stores jobs in the local store, because the way to the primary is
 // too long just now.
 func (s *Store) PutLocal(ctx context.Context, jobs []job.Job) ([]job.PutResult, error) {
-	res, err := s.putLocal(ctx, jobs, false)
+	res, err := s.putLocal(ctx, jobs)
 	if err == nil {
 		s.countFallback("spilled", res)
 		signal(s.kick)
