@@ -32,7 +32,7 @@ var quick = failover.Thresholds{
 
 // rig is a failover store over a real Redis behind a proxy.
 type rig struct {
-	*testing.T
+	testing.TB
 	redis *testredis.Server
 	proxy *testproxy.Proxy
 	dir   string
@@ -49,13 +49,13 @@ type rigOptions struct {
 	redis   []string // arguments of the server
 }
 
-func newRig(t *testing.T, change ...func(*rigOptions)) *rig {
+func newRig(t testing.TB, change ...func(*rigOptions)) *rig {
 	t.Helper()
 	o := rigOptions{limits: quick, local: memdelay.Options{MaxJobs: 100_000}}
 	for _, f := range change {
 		f(&o)
 	}
-	r := &rig{T: t, redis: testredis.Start(t, o.redis...), dir: t.TempDir(), opts: o}
+	r := &rig{TB: t, redis: testredis.Start(t, o.redis...), dir: t.TempDir(), opts: o}
 	r.proxy = testproxy.Start(t, r.redis.Addr())
 	r.start()
 	return r
