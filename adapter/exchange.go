@@ -231,11 +231,15 @@ func (x *exchange) Fires(id string) bool {
 // Settled reports whether no live peer is without the shared store.
 func (x *exchange) Settled() bool { return x.peers.settled(time.Now()) }
 
+// Alone reports whether this bridge has been the only one for a while.
+func (x *exchange) Alone() bool { return x.peers.alone(time.Now()) }
+
 // Peers is what a bridge knows of the others that share its store.
 type Peers interface {
 	Reachable(ctx context.Context) bool
 	Fires(id string) bool
 	Settled() bool
+	Alone() bool
 }
 
 // Peers is for a store that degrades; adapter/failover asks for it in this form.

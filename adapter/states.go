@@ -93,6 +93,18 @@ func (s *states) settled(now time.Time) bool {
 	return true
 }
 
+// alone reports whether no peer was heard of in peerMemory.
+func (s *states) alone(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.peers {
+		if now.Sub(p.seen) < peerMemory {
+			return false
+		}
+	}
+	return true
+}
+
 func (p *peerState) isLive(now time.Time) bool { return now.Sub(p.seen) < peerLife }
 
 // refresh makes anew what owner reads without a lock. s.mu is held.

@@ -308,3 +308,32 @@ func TestLimit(t *testing.T) {
 		t.Errorf("told of %v", r.seen.fallback)
 	}
 }
+
+// TestSecondOutage has Redis fail again right after its return: what the mirror
+// had is still there.
+func TestSecondOutage(t *testing.T) {
+	r := newRig(t)
+	r.awaitMode(job.ModeRedis)
+	r.put(mkMany(100, "j-%02d", 2*time.Second)...)
+	r.down()
+	r.up()
+	r.down()
+	for _, d := range r.claim(100) {
+		if d.Attempt != 1 {
+			t.Errorf("%s came at attempt %d", d.ID, d.Attempt)
+		}
+	}
+}
+
+// TestHorizonMovesOn has a Redis that answers but is not trusted yet: jobs that
+// were beyond the horizon when it failed are delivered.
+func TestHorizonMovesOn(t *testing.T) {
+	r := newRig(t, withLimits(func(l *failover.Thresholds) { l.Dwell, l.MaxDwell, l.Horizon = time.Hour, time.Hour, time.Second }))
+	r.awaitMode(job.ModeRedis)
+	r.put(mk("a", 3*time.Second))
+	r.down()
+	r.redis.Restart()
+	if d := r.claim(1)[0]; r.store.Mode() != job.ModeLocal || d.Attempt != 1 {
+		t.Errorf("%s came at attempt %d in mode %s", d.ID, d.Attempt, r.store.Mode())
+	}
+}

@@ -20,29 +20,27 @@ const (
 
 // mirrorLoop keeps the mirror a copy of what the primary has within the horizon.
 // What this bridge stores is added by Put; this adds what others store and what
-// comes into the horizon with time.
+// comes into the horizon with time. It goes on in local mode once the primary
+// answers again, for the time until it is trusted.
 func (s *Store) mirrorLoop(ctx context.Context) {
 	var read job.Time // up to here
-	was := job.ModeLocal
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.anew:
+			read = 0
 		case <-timer.C:
 		}
-		timer.Reset(refillEvery)
-		mode := s.Mode()
-		if mode == job.ModeLocal {
-			was = mode
+		timer.Reset(min(refillEvery, s.limits.Load().Horizon/4))
+		if !s.remote() && !s.answers.Load() {
 			continue
 		}
-		if was == job.ModeLocal {
-			read = 0
+		if s.remote() {
+			s.mirror.TakeDue(s.now().Add(-overdue), s.mirror.Usage().Jobs)
 		}
-		was = mode
-		s.mirror.TakeDue(s.now().Add(-overdue), s.mirror.Usage().Jobs)
 		read = s.refill(ctx, read)
 	}
 }
@@ -51,14 +49,9 @@ func (s *Store) mirrorLoop(ctx context.Context) {
 func (s *Store) refill(ctx context.Context, from job.Time) job.Time {
 	until := s.now().Add(s.limits.Load().Horizon)
 	from = max(from, s.now().Add(-overdue))
-	for from < until && s.mirrorRoom() > 0 && s.remote() {
+	for from < until && s.mirrorRoom() > 0 && ctx.Err() == nil {
 		c := s.watch.begin()
-		var infos []job.Info
-		complete := from
-		err := s.call(ctx, mergeTimeout, func(ctx context.Context, p Primary) (err error) {
-			infos, complete, err = p.Upcoming(ctx, from, until, refillBatch)
-			return err
-		})
+		infos, complete, err := s.upcoming(ctx, from, until)
 		s.mirrorNear(c, infos)
 		if err != nil {
 			if ctx.Err() == nil && s.remote() {
@@ -72,4 +65,21 @@ func (s *Store) refill(ctx context.Context, from job.Time) job.Time {
 		from = complete
 	}
 	return from
+}
+
+// upcoming reads from the primary, which in local mode has not to be trusted
+// yet.
+func (s *Store) upcoming(ctx context.Context, from, until job.Time) (infos []job.Info, complete job.Time, err error) {
+	read := func(ctx context.Context, p Primary) (err error) {
+		infos, complete, err = p.Upcoming(ctx, from, until, refillBatch)
+		return err
+	}
+	if s.remote() {
+		err = s.call(ctx, mergeTimeout, read)
+		return infos, complete, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, mergeTimeout)
+	defer cancel()
+	err = read(ctx, s.primary.Load().Primary)
+	return infos, complete, err
 }

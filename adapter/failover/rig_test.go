@@ -33,13 +33,14 @@ var quick = failover.Thresholds{
 // rig is a failover store over a real Redis behind a proxy.
 type rig struct {
 	testing.TB
-	redis *testredis.Server
-	proxy *testproxy.Proxy
-	dir   string
-	opts  rigOptions
-	store *failover.Store
-	seen  *observer
-	stop  func() // ends the store as a crash of the process would, if later than a commit
+	redis         *testredis.Server
+	proxy         *testproxy.Proxy
+	dir           string
+	opts          rigOptions
+	store         *failover.Store
+	local, mirror *memdelay.Store
+	seen          *observer
+	stop          func() // ends the store as a crash of the process would, if later than a commit
 }
 
 type rigOptions struct {
@@ -47,6 +48,9 @@ type rigOptions struct {
 	journal bool
 	local   memdelay.Options
 	redis   []string // arguments of the server
+	peers   failover.Peers
+	badDisk bool                                    // what is open cannot be closed properly
+	wrap    func(failover.Primary) failover.Primary // nil: the primary as it is
 }
 
 func newRig(t testing.TB, change ...func(*rigOptions)) *rig {
@@ -82,13 +86,18 @@ func (r *rig) start() {
 		}
 		return s
 	}
+	r.local, r.mirror = durable("local"), memdelay.New(memdelay.Options{MaxJobs: 1 << 30})
 	opts := failover.Options{
-		Bridge: "b1", Local: durable("local"), Mirror: memdelay.New(memdelay.Options{MaxJobs: 1 << 30}),
+		Bridge: "b1", Local: r.local, Mirror: r.mirror, Peers: r.opts.peers,
 		Logger: logger, Thresholds: r.opts.limits, Observer: r.seen, Permanent: redisdelay.Permanent,
 		Open: func(ctx context.Context, lost func(int, string)) (failover.Primary, error) {
-			return redisdelay.Open(ctx, redisdelay.Options{
+			p, err := redisdelay.Open(ctx, redisdelay.Options{
 				URL: r.proxy.URL(), BridgeID: "b1", OnDataLoss: lost, Logger: logger, LookEvery: -1,
 			})
+			if err != nil || r.opts.wrap == nil {
+				return p, err
+			}
+			return r.opts.wrap(p), nil
 		},
 	}
 	if r.opts.journal {
@@ -106,7 +115,7 @@ func (r *rig) start() {
 		once.Do(func() {
 			cancel()
 			<-done
-			if err := store.Close(); err != nil {
+			if err := store.Close(); err != nil && !r.opts.badDisk {
 				r.Errorf("Close: %v", err)
 			}
 		})
@@ -123,6 +132,8 @@ func (w testWriter) Write(p []byte) (int, error) { w.Logf("%s", p); return len(p
 type observer struct {
 	mu       sync.Mutex
 	turns    []job.Mode
+	circuits []string // of each change: from and to
+	whys     []string
 	fallback map[string]int
 	joined   []job.Info
 	moved    int
@@ -130,10 +141,11 @@ type observer struct {
 	offered  int
 }
 
-func (o *observer) ModeChanged(_, to job.Mode, _ string) {
+func (o *observer) ModeChanged(from, to job.Mode, why string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.turns = append(o.turns, to)
+	o.circuits, o.whys = append(o.circuits, from.Circuit()+"->"+to.Circuit()), append(o.whys, why)
 }
 
 func (o *observer) Fallback(status string, n int) {

@@ -96,6 +96,9 @@ func (s *Store) probe(ctx context.Context) error {
 // judge draws the consequence of a probe.
 func (s *Store) judge(ctx context.Context, h *health, err error) {
 	t := s.limits.Load()
+	if was := s.answers.Swap(err == nil); !was && err == nil {
+		signal(s.anew)
+	}
 	if err != nil {
 		h.good, h.bad = 0, h.bad+1
 		if s.remote() && h.bad >= t.ProbeFailures {
@@ -224,6 +227,7 @@ func (s *Store) comeBack(ctx context.Context) error {
 	s.foreign.Store(false)
 	s.o.Observer.ModeChanged(job.ModeLocal, job.ModeMigrating, "Redis answers")
 	signal(s.kick)
+	signal(s.anew)
 	return nil
 }
 
@@ -242,8 +246,10 @@ func (s *Store) turnBack(ctx context.Context) error {
 			break
 		}
 	}
-	// Others may have changed the jobs whose copies were not needed.
-	s.mirror.TakeDue(farAhead, s.mirror.Usage().Jobs)
+	if !s.o.Peers.Alone() {
+		// Others may have changed the jobs whose copies were not needed.
+		s.mirror.TakeDue(farAhead, s.mirror.Usage().Jobs)
+	}
 	s.sensor.reset(*s.limits.Load())
 	s.direct.Store(false)
 	s.begin(s.primary.Load().Primary)

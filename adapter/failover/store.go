@@ -76,6 +76,8 @@ type Peers interface {
 	Fires(id string) bool
 	// Settled reports whether no live peer is without the primary.
 	Settled() bool
+	// Alone reports whether there has been no peer for a while.
+	Alone() bool
 }
 
 // alone is a bridge without peers.
@@ -84,6 +86,7 @@ type alone struct{}
 func (alone) Reachable(context.Context) bool { return false }
 func (alone) Fires(string) bool              { return true }
 func (alone) Settled() bool                  { return true }
+func (alone) Alone() bool                    { return true }
 
 // deaf observes nothing.
 type deaf struct{}
@@ -104,8 +107,9 @@ type Store struct {
 	journal *memdelay.Store
 	limits  atomic.Pointer[Thresholds]
 
-	mode   atomic.Int32
-	direct atomic.Bool // the primary did not answer in time: puts go local at once
+	mode    atomic.Int32
+	direct  atomic.Bool // the primary did not answer in time: puts go local at once
+	answers atomic.Bool // the latest probe was good
 	// goodSince is when the first of the good probes was, ns since the Unix epoch.
 	goodSince atomic.Int64
 	foreign   atomic.Bool // peers reach the primary: nothing is fired from the mirror
@@ -118,6 +122,7 @@ type Store struct {
 
 	suspicion chan struct{} // a call failed: probe now
 	kick      chan struct{} // the local store has something to move
+	anew      chan struct{} // the mirror must be read from the beginning
 	lossCount atomic.Int64  // how often the primary has lost data
 	lossMu    sync.Mutex
 	losses    []string // data that the primary lost, not yet made good
@@ -158,7 +163,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, log: o.Logger, local: o.Local, mirror: o.Mirror, journal: o.Journal,
-		suspicion: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		suspicion: make(chan struct{}, 1), kick: make(chan struct{}, 1), anew: make(chan struct{}, 1),
 	}
 	t := o.Thresholds.WithDefaults()
 	s.limits.Store(&t)
