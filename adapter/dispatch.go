@@ -31,18 +31,19 @@ const (
 type dispatcher struct {
 	now func() job.Time
 
-	mu      sync.Mutex
-	heap    dueQueue           // claimed, not yet due
-	flights map[string]*flight // by job id: every lease this bridge holds, and those being settled
-	lanes   map[string]*lane   // by target
-	shared  []sharedWindow
-	claimed int      // jobs in heap and in all lanes' ready
-	starved bool     // the claimer waits for room
-	active  []*lane  // lanes with ready jobs
-	hungry  []*lane  // waiting lanes that may have room
-	blocked []*lane  // lanes whose due jobs are set aside, latest seen first
-	probes  job.Time // when the next probe is due, zero: none planned
-	limit   func() int
+	mu        sync.Mutex
+	heap      dueQueue           // claimed, not yet due
+	flights   map[string]*flight // by job id: every lease this bridge holds, and those being settled
+	lanes     map[string]*lane   // by target
+	shared    []sharedWindow
+	claimed   int      // jobs in heap and in all lanes' ready
+	starved   bool     // the claimer waits for room
+	active    []*lane  // lanes with ready jobs
+	hungry    []*lane  // waiting lanes that may have room
+	blocked   []*lane  // lanes whose due jobs are set aside, latest seen first
+	probes    job.Time // when the next probe is due, zero: none planned
+	orphansAt job.Time // when orphans are looked for again
+	limit     func() int
 
 	relearn   atomic.Bool  // the claimer must look for targets with jobs set aside
 	nextClaim atomic.Int64 // job.Time up to which the claimer sleeps

@@ -54,6 +54,9 @@ func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 	}
 	ended, spared := b.expire(ds, now)
 	b.settleOrPass(ctx, ended)
+	if len(ds) < expireBatch {
+		b.disp.dropOrphans(now)
+	}
 	if spared > 0 {
 		next = max(next, now.Add(foreignPause))
 	}
@@ -110,7 +113,12 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 	defer d.mu.Unlock()
 	f = d.flights[e.ID]
 	switch {
-	case f == nil || f.Ref() != e.Ref():
+	case f == nil:
+		return nil, leaseOver, 0
+	case f.Ref() != e.Ref():
+		if !f.gone && f.Incarnation == e.Incarnation && f.Attempt <= e.Attempt {
+			d.lost(f) // a claim without an answer has leased the job anew
+		}
 		return nil, leaseOver, 0
 	case f.gone:
 		return f, leaseHeld, now.Add(expirePoll) // it is being settled
@@ -129,6 +137,33 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 	wake(d.wakeFire)
 	d.feed(f.lane)
 	return f, leaseOver, 0
+}
+
+const (
+	// orphanAge is how long after its lease a delivery is given up that the store
+	// does not know any more.
+	orphanAge = 5 * time.Second
+	// orphanPause is the time between two looks for them.
+	orphanPause = time.Second
+)
+
+// dropOrphans frees the slots of deliveries whose lease was over long ago and that
+// the store, which has just told of all such leases, has not named: another
+// bridge or an operator has ended them, or Redis has lost them.
+func (d *dispatcher) dropOrphans(now job.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now < d.orphansAt {
+		return
+	}
+	d.orphansAt = now.Add(orphanPause)
+	for _, f := range d.flights {
+		if f.sent && !f.gone && f.leaseEnd().Add(orphanAge) < now {
+			d.lost(f)
+			delete(d.flights, f.ID)
+		}
+	}
+	wake(d.wakeFire)
 }
 
 // parkSilent stops the target of f, on which nobody has ever settled anything.

@@ -252,3 +252,25 @@ func TestReloadOfTheCeiling(t *testing.T) {
 		t.Errorf("up to %d deliveries in flight, the ceiling is 2", n)
 	}
 }
+
+// TestOrphanedDelivery ends a delivery behind the back of the bridge that made
+// it: its slot must be free again, though nobody acknowledges it and no lease of
+// it runs out.
+func TestOrphanedDelivery(t *testing.T) {
+	r := newRig(t, withConfig(func(c *adapter.Config) { c.MaxInFlight = 1 }))
+	work := r.worker("t.x")
+	r.schedule("delay.in.0s.t.x", "p")
+	r.done(receive(t, work)) // from now on the target has a worker
+	a := r.schedule("delay.in.0s.t.x", "p", "Delay-Ack-Wait", "100ms")
+	receive(t, work)
+	i := r.state(a.ID)
+	if res, err := r.store.Settle(context.Background(), job.At(time.Now()), []job.Settlement{{Ref: i.Ref()}}); err != nil || res[0] != job.Settled {
+		t.Fatalf("settled behind the bridge's back: %v, %v", res, err)
+	}
+	b := r.schedule("delay.in.0s.t.x", "next")
+	m := receive(t, work)
+	if got := m.Header.Get("Delay-Job-Id"); got != b.ID {
+		t.Errorf("got %s, want %s", got, b.ID)
+	}
+	r.done(m)
+}

@@ -15,16 +15,41 @@ func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, err
 			return c, err
 		}
 	}
-	var c job.Claimed
-	err := s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
-		c, err = p.Claim(ctx, r)
-		return err
-	})
+	c, err := s.claimPrimary(ctx, r)
 	if err != nil {
 		return job.Claimed{}, err
 	}
 	c.Deliveries = s.claimed(c.Deliveries)
 	return c, nil
+}
+
+// claimPrimary does not wait for a primary that was turned from, which no
+// cancelled context makes a connection do: due jobs are in the mirror. What such a
+// claim leases after all is overwritten by the merge, or runs out.
+func (s *Store) claimPrimary(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
+	p := s.primary.Load()
+	if p == nil {
+		return job.Claimed{}, errNoPrimary
+	}
+	type answer struct {
+		job.Claimed
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
+			a.Claimed, err = p.Claim(ctx, r)
+			return err
+		})
+		done <- a
+	}()
+	select {
+	case a := <-done:
+		return a.Claimed, a.err
+	case <-p.period.Done():
+		return job.Claimed{}, errNoPrimary
+	}
 }
 
 // claimLocal claims in local mode; ok is false when that has ended.
@@ -39,7 +64,7 @@ func (s *Store) claimLocal(ctx context.Context, r job.ClaimRequest) (c job.Claim
 			return c, true, err
 		}
 	}
-	if c, err = s.local.Claim(ctx, r); err != nil {
+	if c, err = s.disk().Claim(ctx, r); err != nil {
 		return c, true, err
 	}
 	if r.Target == "" {
@@ -96,13 +121,17 @@ func (s *Store) expiredLocal(ctx context.Context, now job.Time, limit int) ([]jo
 	if s.remote() {
 		return nil, 0, false, nil
 	}
+	if s.foreign.Load() { // peers end the leases
+		ds, next, err := s.disk().Expired(ctx, now, limit)
+		return ds, next, true, err
+	}
 	s.move.Lock()
 	err := s.adopt(ctx, s.mirror.TakeExpired(now, limit))
 	s.move.Unlock()
 	if err != nil {
 		return nil, 0, true, err
 	}
-	ds, next, err := s.local.Expired(ctx, now, limit)
+	ds, next, err := s.disk().Expired(ctx, now, limit)
 	_, running, merr := s.mirror.Expired(ctx, now, 0)
 	if merr == nil && running != 0 && (next == 0 || running < next) {
 		next = running
@@ -113,7 +142,7 @@ func (s *Store) expiredLocal(ctx context.Context, now job.Time, limit int) ([]jo
 // notHere drops deliveries of jobs that the local store knows better: they were
 // settled there when the primary did not answer.
 func (s *Store) notHere(ds []job.Delivery) []job.Delivery {
-	if u := s.local.Usage(); len(ds) == 0 || u.Jobs+u.Verdicts == 0 {
+	if u := s.disk().Usage(); len(ds) == 0 || u.Jobs+u.Verdicts == 0 {
 		return ds
 	}
 	ids := make([]string, len(ds))
@@ -121,7 +150,7 @@ func (s *Store) notHere(ds []job.Delivery) []job.Delivery {
 		ids[i] = ds[i].ID
 	}
 	keep := ds[:0]
-	for i, f := range s.local.Find(ids) {
+	for i, f := range s.disk().Find(ids) {
 		if !over(f, &ds[i]) {
 			keep = append(keep, ds[i])
 		}
@@ -139,7 +168,7 @@ func over(f memdelay.Found, d *job.Delivery) bool {
 // Waiting implements [job.Queue].
 func (s *Store) Waiting(ctx context.Context) (targets []string, err error) {
 	if !s.remote() {
-		return s.local.Waiting(ctx)
+		return s.disk().Waiting(ctx)
 	}
 	err = s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
 		targets, err = p.Waiting(ctx)

@@ -24,5 +24,6 @@
 // A Store is safe for concurrent use. Besides the goroutine of Run it has none.
 // The mode is one atomic value; calls read it when they begin and, under the
 // gate, before they act on the local stores. The gate is held for writing only
-// while the last states are merged, just before claims come from Redis again.
+// while the last states are merged, just before claims come from Redis again, and
+// while a job is ended here that Redis ended as the mode changed.
 package failover

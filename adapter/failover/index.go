@@ -10,12 +10,12 @@ import (
 // Get implements [job.Index]. It fails with ErrUnavailable when one of the jobs
 // may be in the primary and that cannot be reached.
 func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
-	infos, err := s.local.Get(ctx, ids)
+	infos, err := s.disk().Get(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	var missing []int
-	for i, f := range s.local.Find(ids) {
+	for i, f := range s.disk().Find(ids) {
 		if f.State == "" {
 			missing = append(missing, i)
 		}
@@ -74,10 +74,10 @@ func (s *Store) List(ctx context.Context, q job.Query) (page job.Page, err error
 		page, err = p.List(ctx, q)
 		return err
 	})
-	if u := s.local.Usage(); err != nil || u.Jobs == 0 {
+	if u := s.disk().Usage(); err != nil || u.Jobs == 0 {
 		return page, err
 	}
-	local, err := s.local.List(ctx, q)
+	local, err := s.disk().List(ctx, q)
 	if err != nil {
 		return job.Page{}, err
 	}
@@ -156,16 +156,35 @@ func (s *Store) change(ctx context.Context, ids []string, f func(context.Context
 	if err != nil {
 		return nil, job.ErrUnavailable.With("Redis does not answer, and the job may be there; try again later: %v", err)
 	}
-	var at []int
-	for _, i := range there {
-		if changes[i].Result == job.ResultDone {
-			at = append(at, i)
+	at := slices.DeleteFunc(there, func(i int) bool { return changes[i].Result != job.ResultDone })
+	if len(at) == 0 {
+		return changes, nil
+	}
+	done(at)
+	return changes, s.changeMoved(ctx, ids, at, changes, f)
+}
+
+// changeMoved changes again, in the local store, what has moved there while the
+// primary was changing it.
+func (s *Store) changeMoved(ctx context.Context, ids []string, at []int, changes []job.Change, f func(context.Context, job.Store, []int) ([]job.Change, error)) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	found := s.disk().Find(pick(ids, at))
+	var moved []int
+	for k, i := range at {
+		if found[k].State != "" {
+			moved = append(moved, i)
 		}
 	}
-	if len(at) > 0 {
-		done(at)
+	if len(moved) == 0 {
+		return nil
 	}
-	return changes, nil
+	some, err := f(ctx, s.disk(), moved)
+	for k := range some {
+		changes[moved[k]] = some[k]
+	}
+	signal(s.kick)
+	return err
 }
 
 // changeLocal changes what the local store holds, and in local mode what the
@@ -179,7 +198,7 @@ func (s *Store) changeLocal(ctx context.Context, ids []string, changes []job.Cha
 		}
 	}
 	var here []int
-	for i, found := range s.local.Find(ids) {
+	for i, found := range s.disk().Find(ids) {
 		if found.State != "" {
 			here = append(here, i)
 		} else {
@@ -189,7 +208,7 @@ func (s *Store) changeLocal(ctx context.Context, ids []string, changes []job.Cha
 	if len(here) == 0 {
 		return there, nil
 	}
-	some, err := f(ctx, s.local, here)
+	some, err := f(ctx, s.disk(), here)
 	for k := range some {
 		changes[here[k]] = some[k]
 	}

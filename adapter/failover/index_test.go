@@ -184,6 +184,10 @@ func TestListOfBothStores(t *testing.T) {
 			t.Errorf("pages of %d: %q, want %q", limit, got, want)
 		}
 	}
+	s.short = 2
+	if got := s.list(10); !slices.Equal(got, want) {
+		t.Errorf("with shorter ones of Redis: %q, want %q", got, want)
+	}
 	merge()
 	s.settledDown()
 	if got := s.list(4); !slices.Equal(got, want) {

@@ -114,7 +114,7 @@ func (s *Store) endAgain(ctx context.Context, now job.Time, list []job.Settlemen
 		return nil
 	}
 	defer signal(s.kick)
-	return s.local.Adopt(context.WithoutCancel(ctx), infos)
+	return s.disk().Adopt(context.WithoutCancel(ctx), infos)
 }
 
 // journalCancelled is journalEnds for cancelled jobs.

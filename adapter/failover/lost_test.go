@@ -59,22 +59,24 @@ func TestClaimAnsweredAfterTheTurn(t *testing.T) {
 	for _, moved := range []bool{true, false} {
 		s := newScene(t)
 		j := s.one(mk("", 0), job.StoredRedis)
-		var ds []job.Delivery
+		var inside []job.Delivery
+		answered := make(chan struct{})
 		s.afterNext("claim", func() error {
+			defer close(answered)
 			s.unplug()
 			if moved {
-				ds = s.claim(1)
+				inside = s.claimNow(10)
 			}
 			return nil
 		})
-		ds = append(ds, s.claimNow(10)...)
+		ds := s.claimNow(10)
+		s.await("an answer", answered)
+		ds = append(ds, inside...)
 		ds = append(ds, s.claimNow(10)...)
 		if len(ds) != 1 || ds[0].Attempt != 1 {
 			t.Fatalf("moved %v: %d deliveries, want one: %+v", moved, len(ds), ds)
 		}
-		if got := s.settle(ds[0], job.Complete, 0); got != job.Settled {
-			t.Errorf("moved %v: completed: %v", moved, got)
-		}
+		s.mustSettle(ds[0], job.Complete, 0)
 		s.plug()
 		s.want(j.ID, job.Done, 1, job.StoredRedis)
 		s.silentThroughout()

@@ -12,48 +12,52 @@ import (
 	"github.com/delaybridge/delaybridge/memdelay/wal/crashfs"
 )
 
+// endings are what can become of a job while a merge of it is under way.
+var endings = []struct {
+	name    string
+	running bool // when it is merged
+	act     func(*scene, string, job.Delivery)
+	state   job.State
+}{
+	{"complete", true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Complete, 0) }, job.Done},
+	{"retry", true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Retry, now().Add(time.Hour)) }, job.Pending},
+	{"bury", true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Bury, 0) }, job.Dead},
+	{"cancel", false, func(s *scene, id string, _ job.Delivery) { s.cancel(id, job.ResultDone) }, job.Cancelled},
+}
+
 // TestEndsWhileMerged: what becomes of a job while a merge of it is under way
 // reaches Redis, whether that has taken the older state already or not.
 func TestEndsWhileMerged(t *testing.T) {
-	later := now().Add(time.Hour)
-	for name, tc := range map[string]struct {
-		running bool // when it is merged
-		act     func(*scene, string, job.Delivery)
-		state   job.State
-	}{
-		"complete": {true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Complete, 0) }, job.Done},
-		"retry":    {true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Retry, later) }, job.Pending},
-		"bury":     {true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Bury, 0) }, job.Dead},
-		"cancel":   {false, func(s *scene, id string, _ job.Delivery) { s.cancel(id, job.ResultDone) }, job.Cancelled},
-	} {
-		eachID(t, name+"/sent", func(t *testing.T, id string) {
-			s := newScene(t)
-			testEndsWhileMerged(s, s.beforeNext, id, tc.running, tc.state, tc.act)
-		})
-		eachID(t, name+"/taken", func(t *testing.T, id string) {
-			s := newScene(t)
-			testEndsWhileMerged(s, s.afterNext, id, tc.running, tc.state, tc.act)
-		})
-	}
+	eachID(t, "sent", func(t *testing.T, id string) { s := newScene(t); s.testEndsWhileMerged(s.beforeNext, id) })
+	eachID(t, "taken", func(t *testing.T, id string) { s := newScene(t); s.testEndsWhileMerged(s.afterNext, id) })
 }
 
-func testEndsWhileMerged(s *scene, hook func(string, func() error), id string, running bool, state job.State, act func(*scene, string, job.Delivery)) {
+func (s *scene) testEndsWhileMerged(hook func(string, func() error), id string) {
 	s.unplug()
-	j := mk(id, 0)
-	if !running {
-		j.Due = now().Add(20 * time.Second)
-	}
-	j = s.one(j, job.StoredLocal)
-	var d job.Delivery
-	attempt := uint32(0)
-	if running {
-		d, attempt = s.claim(1)[0], 1
+	ids := make([]string, len(endings))
+	held := map[string]job.Delivery{}
+	for i, e := range endings {
+		j := mk("", 20*time.Second)
+		if id != "" {
+			j.ID = id + "-" + e.name
+		}
+		if e.running {
+			j.Due = now()
+		}
+		ids[i] = s.one(j, job.StoredLocal).ID
+		if e.running {
+			held[ids[i]] = s.claim(1)[0]
+		}
 	}
 	s.homecoming(hook, func() {
-		act(s, j.ID, d)
+		for i, e := range endings {
+			e.act(s, ids[i], held[ids[i]])
+		}
 		s.silent("during the merge")
 	})
-	s.want(j.ID, state, attempt, job.StoredRedis)
+	for i, e := range endings {
+		s.want(ids[i], e.state, held[ids[i]].Attempt, job.StoredRedis)
+	}
 	s.silentThroughout()
 }
 

@@ -53,40 +53,68 @@ func (w *watch) gone(refs ...job.Ref) {
 
 // mirrorNear adds jobs that the primary had as pending or running when the call
 // ended, unless they are beyond the horizon, known already, or gone since it
-// began.
-func (s *Store) mirrorNear(c *watched, infos []job.Info) {
+// began. It reports whether there was room for all.
+func (s *Store) mirrorNear(c *watched, infos []job.Info) bool {
 	s.move.Lock()
 	defer s.move.Unlock()
-	s.addNear(c, infos)
+	return s.addNear(s.watch.end(c), infos)
 }
 
-// addNear is mirrorNear with s.move held.
-func (s *Store) addNear(c *watched, infos []job.Info) {
-	ended := s.watch.end(c)
-	t := s.limits.Load()
-	until := s.now().Add(t.Horizon)
+// addNear is mirrorNear for a call whose watch has ended, with s.move held.
+func (s *Store) addNear(gone map[string]uint64, infos []job.Info) bool {
+	until := s.now().Add(s.limits.Load().Horizon)
 	infos = slices.DeleteFunc(infos, func(i job.Info) bool {
-		_, gone := ended[i.ID]
-		return gone || i.State != job.Running && (i.State != job.Pending || i.Next > until)
+		_, left := gone[i.ID]
+		return left || i.State != job.Running && (i.State != job.Pending || i.Next > until)
 	})
-	if room := s.mirrorRoom(); len(infos) > room {
+	room := s.mirrorRoom()
+	enough := len(infos) <= room
+	if !enough {
 		infos = infos[:room]
 	}
 	if len(infos) == 0 {
-		return
+		return enough
 	}
 	ids := make([]string, len(infos))
 	for i := range infos {
 		ids[i] = infos[i].ID
 	}
-	here, copies := s.local.Find(ids), s.mirror.Find(ids)
+	here, copies := s.disk().Find(ids), s.mirror.Find(ids)
 	keep := infos[:0]
 	for i := range infos {
-		if here[i].State == "" && (copies[i].State == "" || copies[i].Incarnation != infos[i].Incarnation) {
+		if here[i].State == "" && (copies[i].State == "" || copies[i].Incarnation < infos[i].Incarnation) {
 			keep = append(keep, infos[i])
 		}
 	}
 	s.toMirror(keep)
+	return enough
+}
+
+// replaced forgets the copies of jobs that others have taken the place of in the
+// primary.
+func (s *Store) replaced(jobs []job.Job, res []job.PutResult) {
+	var ids []string
+	var by []uint64
+	for i := range jobs {
+		if jobs[i].Replace && res[i].Err == nil {
+			ids, by = append(ids, jobs[i].ID), append(by, jobs[i].Incarnation)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	s.move.Lock()
+	defer s.move.Unlock()
+	var old []job.Ref
+	for i, f := range s.mirror.Find(ids) {
+		if f.State != "" && f.Incarnation < by[i] {
+			old = append(old, job.Ref{ID: ids[i], Incarnation: f.Incarnation})
+		} else if f.State == "" {
+			s.watch.gone(job.Ref{ID: ids[i]}) // it may be on its way
+		}
+	}
+	s.watch.gone(old...)
+	_ = s.mirror.Discard(context.Background(), old) // fails only when it is closed
 }
 
 // mirrorRoom is how many more jobs the mirror may hold.
@@ -136,7 +164,7 @@ func (s *Store) claimed(ds []job.Delivery) []job.Delivery {
 	}
 	s.move.Lock()
 	defer s.move.Unlock()
-	here, turned := s.local.Find(ids), !s.remote()
+	here, turned := s.disk().Find(ids), !s.remote()
 	var behind []job.Ref
 	keep := ds[:0]
 	running := infos[:0]
@@ -151,7 +179,7 @@ func (s *Store) claimed(ds []job.Delivery) []job.Delivery {
 	}
 	s.toMirror(running)
 	if len(behind) > 0 {
-		if err := s.local.Discard(context.Background(), behind); err != nil {
+		if err := s.disk().Discard(context.Background(), behind); err != nil {
 			s.log.Warn("copies of jobs that Redis has delivered stay on this bridge's disk", "jobs", len(behind), "error", err)
 		}
 	}
@@ -179,7 +207,7 @@ func (s *Store) adopt(ctx context.Context, infos []job.Info) error {
 	}
 	s.watch.gone(refs...)
 	// What is known here of an id is later than its copy.
-	here := s.local.Find(ids)
+	here := s.disk().Find(ids)
 	fresh := make([]job.Info, 0, len(infos))
 	for i := range infos {
 		if here[i].State == "" {
@@ -189,7 +217,7 @@ func (s *Store) adopt(ctx context.Context, infos []job.Info) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	if err := s.local.Adopt(ctx, fresh); err != nil {
+	if err := s.disk().Adopt(ctx, fresh); err != nil {
 		s.toMirror(fresh)
 		return err
 	}

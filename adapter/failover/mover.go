@@ -2,7 +2,9 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -38,34 +40,62 @@ func (s *Store) moveLoop(ctx context.Context) {
 	}
 }
 
-// migrate moves all that the local store holds.
+// migrate moves all that the local store holds, but for jobs that must wait
+// until another one of their id has ended.
 func (s *Store) migrate(ctx context.Context) {
-	start, moved := time.Now(), 0
+	start, moved, back := time.Now(), 0, s.Mode() == job.ModeMigrating
 	id := s.o.Bridge + "-" + strconv.FormatInt(start.UnixMilli(), 36)
-	for s.remote() && ctx.Err() == nil {
+	for {
 		n, left, err := s.mergeBatch(ctx, id, false)
-		moved += n
-		if n > 0 {
-			s.o.Observer.Recovery(time.Since(time.Unix(0, s.goodSince.Load())), n)
+		if moved += n; n > 0 {
+			s.o.Observer.Recovery(time.Since(s.recovering(start, back)), n)
 		}
 		if err != nil {
 			s.log.Warn("migration interrupted", "migration", id, "jobs", moved, "error", err)
 			s.ProbeSoon()
 			return
 		}
-		if left == 0 {
-			break
-		}
-		if n == 0 && !pause(ctx, busyPause) {
+		if ctx.Err() != nil || !s.remote() {
 			return
 		}
+		if left == 0 || n == 0 && !s.changing(ctx) {
+			break
+		}
 	}
-	if moved > 0 && s.remote() {
-		s.log.Info("migrated", "migration", id, "jobs", moved, "took", time.Since(start))
-		s.o.Observer.Migrated(id, moved, time.Since(start))
+	if moved > 0 {
+		level := slog.LevelDebug // single batches that were handed over
+		if back {
+			level = slog.LevelInfo
+			s.o.Observer.Migrated(id, moved, time.Since(start))
+		}
+		s.log.Log(ctx, level, "migrated", "migration", id, "jobs", moved, "took", time.Since(start))
 	}
-	if s.mode.CompareAndSwap(int32(job.ModeMigrating), int32(job.ModeRedis)) {
-		s.o.Observer.ModeChanged(job.ModeMigrating, job.ModeRedis, "nothing is held on this bridge's disk any more")
+	s.arrived()
+}
+
+// recovering is when the recovery of jobs began: with the first good probe, or,
+// where there was no outage, with their move.
+func (s *Store) recovering(start time.Time, back bool) time.Time {
+	if at := s.goodSince.Load(); back && at != 0 {
+		return time.Unix(0, at)
+	}
+	return start
+}
+
+// changing waits for jobs that change while they are merged, and reports whether
+// it is worth another try: of those that are still there the primary has another
+// one.
+func (s *Store) changing(ctx context.Context) bool {
+	return pause(ctx, busyPause/10) && s.remote() && s.disk().Usage().Verdicts > 0
+}
+
+// arrived ends a migration.
+func (s *Store) arrived() {
+	s.turn.Lock()
+	turned := s.mode.CompareAndSwap(int32(job.ModeMigrating), int32(job.ModeRedis))
+	s.turn.Unlock()
+	if turned {
+		s.o.Observer.ModeChanged(job.ModeMigrating, job.ModeRedis, "what this bridge's disk held is in Redis")
 	}
 }
 
@@ -109,12 +139,13 @@ func (s *Store) mergeStates(ctx context.Context) (int, error) {
 // mergeBatch merges one batch. It returns how many jobs have left the local
 // store and how many were in the batch.
 func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool) (moved, found int, err error) {
-	list := s.local.Export(mergeBatch, statesOnly)
+	list := s.disk().Export(mergeBatch, statesOnly)
 	if len(list) == 0 {
 		return 0, 0, nil
 	}
 	found = len(list)
-	if list, err = s.local.Owe(context.WithoutCancel(ctx), list); err != nil || len(list) == 0 {
+	list, err = s.disk().Owe(context.WithoutCancel(ctx), list)
+	if err = unlessFull(err); err != nil || len(list) == 0 {
 		return 0, found, err
 	}
 	items := make([]job.MergeItem, len(list))
@@ -167,9 +198,29 @@ func (s *Store) forget(ctx context.Context, c *watched, done []memdelay.Exported
 	}
 	s.move.Lock()
 	defer s.move.Unlock()
-	if changed, err = s.local.Forget(ctx, done); err != nil {
-		merged = nil
+	gone := s.watch.end(c)
+	// What is being read from the primary now may be from before the merge.
+	s.watch.gone(refsOf(done)...)
+	if changed, err = s.disk().Forget(ctx, done); unlessFull(err) == nil {
+		s.addNear(gone, merged)
 	}
-	s.addNear(c, merged)
-	return changed, err
+	return changed, unlessFull(err)
+}
+
+// unlessFull drops the error of a full disk: what was changed is in memory, and
+// goes to the log as soon as there is room. If the bridge is killed before, it
+// merges the same again.
+func unlessFull(err error) error {
+	if errors.Is(err, job.ErrFull) {
+		return nil
+	}
+	return err
+}
+
+func refsOf(list []memdelay.Exported) []job.Ref {
+	refs := make([]job.Ref, len(list))
+	for i := range list {
+		refs[i] = list[i].Ref()
+	}
+	return refs
 }

@@ -33,14 +33,14 @@ func (s *Store) Put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error
 // split returns the indices of the jobs whose ids the local store holds, and of
 // the others; nothing when it holds none.
 func (s *Store) split(jobs []job.Job) (here, there []int) {
-	if u := s.local.Usage(); u.Jobs+u.Verdicts == 0 {
+	if u := s.disk().Usage(); u.Jobs+u.Verdicts == 0 {
 		return nil, nil
 	}
 	ids := make([]string, len(jobs))
 	for i := range jobs {
 		ids[i] = jobs[i].ID
 	}
-	for i, f := range s.local.Find(ids) {
+	for i, f := range s.disk().Find(ids) {
 		if f.State != "" && ids[i] != "" {
 			here = append(here, i)
 		} else {
@@ -72,6 +72,7 @@ func (s *Store) put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error
 		c := s.watch.begin()
 		res, err := s.putPrimary(ctx, jobs)
 		if err == nil {
+			s.replaced(jobs, res)
 			s.mirrorNear(c, s.stored(jobs, res))
 			return res, s.keep(ctx, jobs, res)
 		}
@@ -146,7 +147,7 @@ func (s *Store) putSuspect(ctx context.Context, c *watched, jobs []job.Job) ([]j
 	if len(open) == 0 {
 		return res, nil
 	}
-	return res, s.putSome(jobs, open, res, func(some []job.Job) ([]job.PutResult, error) { return s.local.PutSuspect(ctx, some) })
+	return res, s.putSome(jobs, open, res, func(some []job.Job) ([]job.PutResult, error) { return s.disk().PutSuspect(ctx, some) })
 }
 
 // putLocal stores jobs in the local store that the primary was not asked to
@@ -155,6 +156,9 @@ func (s *Store) putLocal(ctx context.Context, jobs []job.Job) ([]job.PutResult, 
 	ctx = context.WithoutCancel(ctx)
 	s.gate.RLock()
 	defer s.gate.RUnlock()
+	if s.disk() != s.o.Local {
+		return nil, s.localUsable()
+	}
 	if !s.remote() {
 		var chosen []string
 		for i := range jobs {
@@ -171,7 +175,7 @@ func (s *Store) putLocal(ctx context.Context, jobs []job.Job) ([]job.PutResult, 
 			j.ID, j.Generated = job.NewID(uint16(rand.N(job.MaxShards))), true
 		}
 	}
-	return s.local.Put(ctx, jobs)
+	return s.disk().Put(ctx, jobs)
 }
 
 // PutLocal stores jobs in the local store, because the way to the primary is

@@ -39,7 +39,9 @@ func (s *Store) mirrorLoop(ctx context.Context) {
 			continue
 		}
 		if s.remote() {
-			s.mirror.TakeDue(s.now().Add(-overdue), s.mirror.Usage().Jobs)
+			past := s.now().Add(-overdue)
+			s.mirror.TakeDue(past, s.mirror.Usage().Jobs)
+			s.mirror.TakeExpired(past, s.mirror.Usage().Jobs)
 		}
 		read = s.refill(ctx, read)
 	}
@@ -49,29 +51,32 @@ func (s *Store) mirrorLoop(ctx context.Context) {
 func (s *Store) refill(ctx context.Context, from job.Time) job.Time {
 	until := s.now().Add(s.limits.Load().Horizon)
 	from = max(from, s.now().Add(-overdue))
-	for from < until && s.mirrorRoom() > 0 && ctx.Err() == nil {
+	for batch := refillBatch; from < until && s.mirrorRoom() > 0 && ctx.Err() == nil; {
 		c := s.watch.begin()
-		infos, complete, err := s.upcoming(ctx, from, until)
-		s.mirrorNear(c, infos)
-		if err != nil {
+		infos, complete, err := s.upcoming(ctx, from, until, batch)
+		enough := s.mirrorNear(c, infos)
+		switch {
+		case err != nil:
 			if ctx.Err() == nil && s.remote() {
 				s.log.Warn("mirror not refilled: jobs that others stored are not delivered if Redis fails before they are due", "error", err)
 			}
 			return from
+		case !enough:
+			return from // the rest is read when there is room
+		case complete <= from:
+			batch *= 2 // more than that are due at one instant
+		default:
+			from = complete
 		}
-		if complete <= from {
-			break
-		}
-		from = complete
 	}
 	return from
 }
 
 // upcoming reads from the primary, which in local mode has not to be trusted
 // yet.
-func (s *Store) upcoming(ctx context.Context, from, until job.Time) (infos []job.Info, complete job.Time, err error) {
+func (s *Store) upcoming(ctx context.Context, from, until job.Time, limit int) (infos []job.Info, complete job.Time, err error) {
 	read := func(ctx context.Context, p Primary) (err error) {
-		infos, complete, err = p.Upcoming(ctx, from, until, refillBatch)
+		infos, complete, err = p.Upcoming(ctx, from, until, limit)
 		return err
 	}
 	if s.remote() {

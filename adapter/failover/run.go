@@ -2,11 +2,15 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/memdelay"
 )
 
 // Run watches the primary, turns from it and back, keeps the mirror and moves
@@ -191,23 +195,28 @@ func (s *Store) slowLoop(ctx context.Context) {
 // trip turns from the primary to the local store, unless that cannot take over.
 func (s *Store) trip(why string) {
 	if err := s.localUsable(); err != nil {
-		s.log.Error("Redis fails and the local store cannot take over", "redis", why, "local", err)
+		s.sensor.reset(*s.limits.Load())
+		if now, last := time.Now().UnixNano(), s.refused.Load(); now-last > int64(refusedPause) && s.refused.CompareAndSwap(last, now) {
+			s.log.Error("Redis fails and the local store cannot take over", "redis", why, "local", err)
+		}
 		return
 	}
-	for {
-		from := s.mode.Load()
-		if from == int32(job.ModeLocal) {
-			return
-		}
-		if s.mode.CompareAndSwap(from, int32(job.ModeLocal)) {
-			s.primary.Load().end()
-			s.log.Warn("Redis fails: jobs are held on this bridge's disk until it is back", "why", why)
-			s.o.Observer.ModeChanged(job.Mode(from), job.ModeLocal, why)
-			s.ProbeSoon()
-			return
-		}
+	s.turn.Lock()
+	from := s.Mode()
+	if from != job.ModeLocal {
+		s.mode.Store(int32(job.ModeLocal))
+		s.primary.Load().end()
+	}
+	s.turn.Unlock()
+	if from != job.ModeLocal {
+		s.log.Warn("Redis fails: jobs are held on this bridge's disk until it is back", "why", why)
+		s.o.Observer.ModeChanged(from, job.ModeLocal, why)
+		s.ProbeSoon()
 	}
 }
+
+// refusedPause is the least time between two complaints that neither store works.
+const refusedPause = 10 * time.Second
 
 // comeBackTimeout bounds the last merge, while calls wait.
 const comeBackTimeout = 300 * time.Millisecond
@@ -215,8 +224,14 @@ const comeBackTimeout = 300 * time.Millisecond
 // comeBack returns to the primary: what happened to its own jobs first, so that
 // nothing that has ended is claimed from it again.
 func (s *Store) comeBack(ctx context.Context) error {
+	s.goodSince.CompareAndSwap(0, time.Now().UnixNano())
 	if err := s.makeGood(ctx); err != nil {
 		return err
+	}
+	if err := s.localUsable(); err != nil && !errors.Is(err, job.ErrFull) {
+		if err := s.abandon(ctx); err != nil {
+			return err
+		}
 	}
 	if err := s.syncAll(ctx); err != nil {
 		return err
@@ -228,6 +243,29 @@ func (s *Store) comeBack(ctx context.Context) error {
 	s.o.Observer.ModeChanged(job.ModeLocal, job.ModeMigrating, "Redis answers")
 	signal(s.kick)
 	signal(s.anew)
+	return nil
+}
+
+// abandon merges all that a local store holds whose log has failed for good, and
+// goes on without that store. It is read again when the bridge is started anew;
+// Redis knows then that it has all of it.
+func (s *Store) abandon(ctx context.Context) error {
+	if s.disk() != s.o.Local {
+		return nil
+	}
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	for part := range slices.Chunk(s.disk().Export(math.MaxInt32, false), mergeBatch) {
+		items := make([]job.MergeItem, len(part))
+		for i := range part {
+			items[i].Info = part[i].Info
+		}
+		if _, err := s.mergeItems(ctx, items); err != nil {
+			return err
+		}
+	}
+	s.log.Error("the local store cannot be written any more: all that it held is in Redis, and jobs are not safe from an outage until this bridge is started anew", "error", s.localUsable())
+	s.local.Store(memdelay.New(memdelay.Options{}))
 	return nil
 }
 
@@ -252,6 +290,8 @@ func (s *Store) turnBack(ctx context.Context) error {
 	}
 	s.sensor.reset(*s.limits.Load())
 	s.direct.Store(false)
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	s.begin(s.primary.Load().Primary)
 	s.mode.Store(int32(job.ModeMigrating))
 	return nil

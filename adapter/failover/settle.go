@@ -37,10 +37,10 @@ func (s *Store) Settle(ctx context.Context, now job.Time, list []job.Settlement)
 // splitRefs returns the indices of the deliveries that the local store knows,
 // or knows to be over, and of the others; nothing when it holds none.
 func (s *Store) splitRefs(list []job.Settlement) (here, there []int) {
-	if u := s.local.Usage(); u.Jobs+u.Verdicts == 0 {
+	if u := s.disk().Usage(); u.Jobs+u.Verdicts == 0 {
 		return nil, nil
 	}
-	for i, f := range s.local.Find(idsOf(list)) {
+	for i, f := range s.disk().Find(idsOf(list)) {
 		if f.State != "" && f.Incarnation == list[i].Incarnation && f.Attempt >= list[i].Attempt {
 			here = append(here, i)
 		} else {
@@ -88,12 +88,67 @@ func (s *Store) settlePrimary(ctx context.Context, now job.Time, list []job.Sett
 		return res, err
 	}
 	s.settledThere(now, list, res)
+	s.endHere(ctx, now, completed(list, res))
 	if err := s.journalEnds(ctx, now, list, res); err != nil || losses == s.lossCount.Load() {
 		return res, err
 	}
 	// The primary may have lost it, and been given it again by the journal, in
 	// between: it must be told once more.
 	return res, s.endAgain(ctx, now, list, res)
+}
+
+// completed returns which of the settlements have completed a job.
+func completed(list []job.Settlement, res []job.SettleResult) (refs []job.Ref) {
+	for i := range list {
+		if list[i].Outcome == job.Complete && (res[i] == job.Settled || res[i] == job.Repeated) {
+			refs = append(refs, list[i].Ref)
+		}
+	}
+	return refs
+}
+
+// endHere completes jobs that the primary has completed where the local store has
+// a copy: it took them over from the mirror while the answer was on its way, or
+// from a put that was not answered.
+func (s *Store) endHere(ctx context.Context, now job.Time, refs []job.Ref) {
+	if len(refs) == 0 || s.disk().Usage().Jobs == 0 || len(s.copies(refs)) == 0 {
+		return
+	}
+	// Nothing else may happen to them here between the look and the end.
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	copies := s.copies(refs)
+	ids := make([]string, len(copies))
+	for i := range copies {
+		ids[i] = copies[i].ID
+	}
+	ctx = context.WithoutCancel(ctx)
+	infos, err := s.disk().Get(ctx, ids)
+	for i := range infos {
+		infos[i].State, infos[i].Next = job.Done, now
+		infos[i].Attempt, infos[i].Nonce = max(infos[i].Attempt, copies[i].Attempt), copies[i].Nonce
+	}
+	if err == nil && len(infos) > 0 {
+		err = unlessFull(s.disk().Adopt(ctx, infos))
+		signal(s.kick)
+	}
+	if err != nil {
+		s.log.Error("jobs that Redis has completed stay on this bridge's disk: they run again if it starts anew without Redis", "jobs", len(ids), "error", err)
+	}
+}
+
+// copies returns those of refs whose jobs the local store has, and not as ended.
+func (s *Store) copies(refs []job.Ref) (copies []job.Ref) {
+	ids := make([]string, len(refs))
+	for i := range refs {
+		ids[i] = refs[i].ID
+	}
+	for i, f := range s.disk().Find(ids) {
+		if f.State != "" && f.State != job.Done && f.State != job.Cancelled && f.Incarnation == refs[i].Incarnation {
+			copies = append(copies, refs[i])
+		}
+	}
+	return copies
 }
 
 // settledThere does to the mirror what the primary did.
@@ -155,8 +210,8 @@ func (s *Store) settleKnown(ctx context.Context, now job.Time, list []job.Settle
 	if err := s.bring(ctx, ids); err != nil {
 		return nil, err
 	}
-	known := s.local.Find(ids)
-	res, err := s.local.Settle(ctx, now, spareNumbers(list, known))
+	known := s.disk().Find(ids)
+	res, err := s.disk().Settle(ctx, now, spareNumbers(list, known))
 	if err != nil {
 		return nil, err
 	}

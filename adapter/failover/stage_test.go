@@ -17,6 +17,7 @@ type stage struct {
 	mu     sync.Mutex
 	real   failover.Primary
 	away   bool
+	short  int                       // pages of List are no longer than this; zero: as long as asked for
 	before map[string][]func() error // by the kind of the call
 	after  map[string][]func() error
 }
@@ -104,46 +105,59 @@ type staged struct {
 }
 
 func (p staged) Put(ctx context.Context, jobs []job.Job) (res []job.PutResult, err error) {
-	return res, p.around("put", func(p failover.Primary) (err error) { res, err = p.Put(ctx, jobs); return err })
+	err = p.around("put", func(p failover.Primary) (err error) { res, err = p.Put(ctx, jobs); return err })
+	return res, err
 }
 
 func (p staged) Claim(ctx context.Context, r job.ClaimRequest) (c job.Claimed, err error) {
-	return c, p.around("claim", func(p failover.Primary) (err error) { c, err = p.Claim(ctx, r); return err })
+	err = p.around("claim", func(p failover.Primary) (err error) { c, err = p.Claim(ctx, r); return err })
+	return c, err
 }
 
 func (p staged) Expired(ctx context.Context, now job.Time, limit int) (ds []job.Delivery, next job.Time, err error) {
-	return ds, next, p.around("expired", func(p failover.Primary) (err error) { ds, next, err = p.Expired(ctx, now, limit); return err })
+	err = p.around("expired", func(p failover.Primary) (err error) { ds, next, err = p.Expired(ctx, now, limit); return err })
+	return ds, next, err
 }
 
 func (p staged) Settle(ctx context.Context, now job.Time, list []job.Settlement) (res []job.SettleResult, err error) {
-	return res, p.around("settle", func(p failover.Primary) (err error) { res, err = p.Settle(ctx, now, list); return err })
+	err = p.around("settle", func(p failover.Primary) (err error) { res, err = p.Settle(ctx, now, list); return err })
+	return res, err
 }
 
 func (p staged) Get(ctx context.Context, ids []string) (infos []job.Info, err error) {
-	return infos, p.around("get", func(p failover.Primary) (err error) { infos, err = p.Get(ctx, ids); return err })
+	err = p.around("get", func(p failover.Primary) (err error) { infos, err = p.Get(ctx, ids); return err })
+	return infos, err
 }
 
 func (p staged) List(ctx context.Context, q job.Query) (page job.Page, err error) {
-	return page, p.around("list", func(p failover.Primary) (err error) { page, err = p.List(ctx, q); return err })
+	if short := p.short; short > 0 {
+		q.Limit = min(q.Limit, short)
+	}
+	err = p.around("list", func(p failover.Primary) (err error) { page, err = p.List(ctx, q); return err })
+	return page, err
 }
 
 func (p staged) Cancel(ctx context.Context, now job.Time, ids []string) (c []job.Change, err error) {
-	return c, p.around("cancel", func(p failover.Primary) (err error) { c, err = p.Cancel(ctx, now, ids); return err })
+	err = p.around("cancel", func(p failover.Primary) (err error) { c, err = p.Cancel(ctx, now, ids); return err })
+	return c, err
 }
 
 func (p staged) Reschedule(ctx context.Context, list []job.Reschedule) (c []job.Change, err error) {
-	return c, p.around("reschedule", func(p failover.Primary) (err error) { c, err = p.Reschedule(ctx, list); return err })
+	err = p.around("reschedule", func(p failover.Primary) (err error) { c, err = p.Reschedule(ctx, list); return err })
+	return c, err
 }
 
 func (p staged) Merge(ctx context.Context, now job.Time, items []job.MergeItem) (res []job.MergeResult, err error) {
-	return res, p.around("merge", func(p failover.Primary) (err error) { res, err = p.Merge(ctx, now, items); return err })
+	err = p.around("merge", func(p failover.Primary) (err error) { res, err = p.Merge(ctx, now, items); return err })
+	return res, err
 }
 
 func (p staged) Upcoming(ctx context.Context, from, until job.Time, limit int) (jobs []job.Info, complete job.Time, err error) {
-	return jobs, complete, p.around("upcoming", func(p failover.Primary) (err error) {
+	err = p.around("upcoming", func(p failover.Primary) (err error) {
 		jobs, complete, err = p.Upcoming(ctx, from, until, limit)
 		return err
 	})
+	return jobs, complete, err
 }
 
 func (p staged) Probe(ctx context.Context) error {

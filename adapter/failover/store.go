@@ -47,8 +47,7 @@ type Options struct {
 	Peers      Peers    // nil: there are none
 }
 
-// Observer is told what happens. It is called without locks held and must not
-// block.
+// Observer is told what happens. It must neither block nor call the store.
 type Observer interface {
 	// ModeChanged: loops that wait for jobs must look again.
 	ModeChanged(from, to job.Mode, why string)
@@ -102,14 +101,15 @@ func (deaf) DataLoss(string, int)                   {}
 type Store struct {
 	o       Options
 	log     *slog.Logger
-	local   *memdelay.Store
+	local   atomic.Pointer[memdelay.Store] // see disk
 	mirror  *memdelay.Store
 	journal *memdelay.Store
 	limits  atomic.Pointer[Thresholds]
 
 	mode    atomic.Int32
-	direct  atomic.Bool // the primary did not answer in time: puts go local at once
-	answers atomic.Bool // the latest probe was good
+	direct  atomic.Bool  // the primary did not answer in time: puts go local at once
+	refused atomic.Int64 // when a trip was refused and logged, ns since the Unix epoch
+	answers atomic.Bool  // the latest probe was good
 	// goodSince is when the first of the good probes was, ns since the Unix epoch.
 	goodSince atomic.Int64
 	foreign   atomic.Bool // peers reach the primary: nothing is fired from the mirror
@@ -118,6 +118,7 @@ type Store struct {
 	watch     watch
 
 	gate sync.RWMutex // see the package comment
+	turn sync.Mutex   // held while the mode and the primary's period change
 	move sync.Mutex   // held while jobs move between mirror and local
 
 	suspicion chan struct{} // a call failed: probe now
@@ -162,9 +163,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o.Peers = alone{}
 	}
 	s := &Store{
-		o: o, log: o.Logger, local: o.Local, mirror: o.Mirror, journal: o.Journal,
+		o: o, log: o.Logger, mirror: o.Mirror, journal: o.Journal,
 		suspicion: make(chan struct{}, 1), kick: make(chan struct{}, 1), anew: make(chan struct{}, 1),
 	}
+	s.local.Store(o.Local)
 	t := o.Thresholds.WithDefaults()
 	s.limits.Store(&t)
 	s.sensor = newSensor(t)
@@ -197,7 +199,8 @@ func (s *Store) connect(ctx context.Context) error {
 	return nil
 }
 
-// begin makes p the primary for the time until the next trip.
+// begin makes p the primary for the time until the next trip. s.turn is held, or
+// nobody else has the store yet.
 func (s *Store) begin(p Primary) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.primary.Store(&reached{p, ctx, cancel})
@@ -252,7 +255,7 @@ func (s *Store) Close() error {
 		p.end()
 		errs = append(errs, p.Close())
 	}
-	errs = append(errs, s.local.Close(), s.mirror.Close())
+	errs = append(errs, s.o.Local.Close(), s.mirror.Close())
 	if s.journal != nil {
 		errs = append(errs, s.journal.Close())
 	}
@@ -300,8 +303,12 @@ func (s *Store) handOver() time.Duration {
 	return s.limits.Load().HandOver
 }
 
+// disk is the local store. Once its log has failed for good and Redis has all
+// that it held, it is an empty one in memory, that takes nothing.
+func (s *Store) disk() *memdelay.Store { return s.local.Load() }
+
 // localUsable says why the local store cannot take jobs over, nil: it can.
-func (s *Store) localUsable() error { return s.local.Usage().LogErr }
+func (s *Store) localUsable() error { return s.o.Local.Usage().LogErr }
 
 func (s *Store) remote() bool { return s.Mode() != job.ModeLocal }
 

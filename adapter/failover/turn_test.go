@@ -57,7 +57,7 @@ func crowding(s *scene) {
 	var there, done sync.WaitGroup
 	there.Add(calls)
 	for range calls {
-		s.beforeNext("claim", func() error { there.Done(); there.Wait(); return nil })
+		s.afterNext("claim", func() error { there.Done(); there.Wait(); return nil })
 		done.Go(func() { s.claimNow(1) })
 	}
 	done.Wait()

@@ -1,0 +1,95 @@
+package failover_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// TestReadingOvertaken: what was read from Redis for the mirror is out of date
+// when it arrives: the job has ended, and Redis has heard of it, meanwhile.
+func TestReadingOvertaken(t *testing.T) {
+	eachID(t, "delivered before", func(t *testing.T, id string) {
+		s := newScene(t)
+		s.one(mk(id, 20*time.Second), job.StoredRedis)
+		s.unplug()
+		d := s.claimUntil(30 * time.Second)[0]
+		s.mustSettle(d, job.Complete, 0)
+		merge, read := s.holdMerge(), make(chan struct{})
+		s.afterNext("upcoming", func() error { defer close(read); merge(); s.settledDown(); return nil })
+		s.setAway(false)
+		s.await("the reading", read)
+		s.awaitMode(job.ModeRedis)
+		s.want(d.ID, job.Done, 1, job.StoredRedis)
+		s.silentThroughout()
+	})
+	eachID(t, "delivered meanwhile", func(t *testing.T, id string) {
+		s := newScene(t)
+		j := s.one(mk(id, 20*time.Second), job.StoredRedis)
+		s.unplug()
+		read := make(chan struct{})
+		s.afterNext("upcoming", func() error {
+			defer close(read)
+			for _, d := range s.claimUntil(30 * time.Second) {
+				s.mustSettle(d, job.Complete, 0)
+			}
+			s.settledDown()
+			return nil
+		})
+		s.setAway(false)
+		s.await("the reading", read)
+		s.awaitMode(job.ModeRedis)
+		s.want(j.ID, job.Done, 1, job.StoredRedis)
+		s.silentThroughout()
+	})
+}
+
+// TestCompletionAnsweredAfterTheTurn: Redis confirms a completion when the bridge
+// works without it, and has taken the delivery for one that ran out meanwhile.
+func TestCompletionAnsweredAfterTheTurn(t *testing.T) {
+	eachID(t, "id", func(t *testing.T, id string) {
+		s := newScene(t)
+		s.one(mk(id, 0), job.StoredRedis)
+		d := s.claim(1)[0]
+		s.afterNext("settle", func() error {
+			s.unplug()
+			ds, _, err := s.store.Expired(t.Context(), now().Add(time.Minute), 10)
+			if err != nil || len(ds) != 1 {
+				t.Errorf("run out: %+v, %v", ds, err)
+				return nil
+			}
+			s.mustSettle(ds[0], job.Retry, now())
+			return nil
+		})
+		s.mustSettle(d, job.Complete, 0)
+		s.silent("in local mode")
+		s.plug()
+		s.settledDown()
+		s.want(d.ID, job.Done, 1, job.StoredRedis)
+		s.silentThroughout()
+	})
+}
+
+// TestCancelAnsweredAfterTheTurn: Redis confirms a cancellation when the bridge
+// works without it, and has begun to deliver its copy. It is not delivered once
+// more.
+func TestCancelAnsweredAfterTheTurn(t *testing.T) {
+	eachID(t, "cancel", func(t *testing.T, id string) {
+		s := newScene(t)
+		j := s.one(mk(id, 20*time.Second), job.StoredRedis)
+		s.afterNext("cancel", func() error {
+			s.unplug()
+			for _, d := range s.claimUntil(30 * time.Second) {
+				s.mustSettle(d, job.Retry, now())
+			}
+			return nil
+		})
+		s.cancel(j.ID, job.ResultDone)
+		s.silent("in local mode")
+		s.plug()
+		s.settledDown()
+		s.want(j.ID, job.Cancelled, 0, job.StoredRedis)
+		s.silentThroughout()
+	})
+}
