@@ -99,7 +99,7 @@ func (s *Store) lease(slot uint32, r *job.ClaimRequest) (job.Delivery, error) {
 	run.text = r.Owner
 	due := e.next
 	s.move(slot, running, max(r.Now, due).Add(j.AckWait))
-	s.logChange(slot)
+	s.change(slot)
 	d := e.delivery(j)
 	d.Next = due
 	return d, nil

@@ -27,7 +27,7 @@ func (s *Store) liveBytes() int64 {
 }
 
 func (s *Store) notesBytes() int64 {
-	return noteBytes * int64(s.chosen.len()+s.generated.len()+len(s.verdicts))
+	return noteBytes * int64(s.chosen.len()+s.generated.len()+s.verdicts.len())
 }
 
 // outgrown reports whether the log has grown so much that a snapshot is due: by

@@ -1,6 +1,7 @@
 package memdelay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -224,7 +225,10 @@ func (w *walk) next() call {
 	case 10:
 		return w.adoption()
 	case 11:
-		list := w.model.Export(1+w.rnd.IntN(4), w.rnd.IntN(2) == 0)
+		list := w.model.Export(1+w.rnd.IntN(4), w.rnd.IntN(2) == 0, nil)
+		if w.rnd.IntN(2) == 0 {
+			return call{"owe", func(s *Store) (bool, error) { _, err := s.Owe(ctx, list); return true, err }}
+		}
 		return call{"forget", func(s *Store) (bool, error) { _, err := s.Forget(ctx, list); return true, err }}
 	case 12:
 		ids := w.ids()
@@ -286,7 +290,7 @@ func dump(s *Store) string {
 	defer s.mu.Unlock()
 	var lines []string
 	var own, all int64
-	adopted := 0
+	adopted, urgent := 0, 0
 	for slot := range uint32(s.entries.slots()) {
 		e := s.entries.at(slot)
 		if e.place == free {
@@ -301,10 +305,16 @@ func dump(s *Store) string {
 		} else {
 			own += int64(len(e.blob))
 		}
+		if _, first := s.urgent[slot]; first != e.urgent() {
+			lines = append(lines, fmt.Sprintf("%s is urgent: %v", e.id(), first))
+		} else if first {
+			urgent++
+		}
 	}
-	if own != s.ownBytes || all != s.allBytes || adopted != s.adoptions || adopted != len(s.adopted) {
-		lines = append(lines, fmt.Sprintf("counts are wrong: %d %d %d %d", s.ownBytes, s.allBytes, s.adoptions, len(s.adopted)))
+	if own != s.ownBytes || all != s.allBytes || adopted != s.adoptions || urgent != len(s.urgent) {
+		lines = append(lines, fmt.Sprintf("counts are wrong: %d %d %d %d", s.ownBytes, s.allBytes, s.adoptions, len(s.urgent)))
 	}
+	lines = append(lines, dumpVerdicts(&s.verdicts)...)
 	for in := range noteMaps {
 		for id, n := range *s.noteMap(in) {
 			lines = append(lines, fmt.Sprintf("note %d %s %+v", in, id, n))
@@ -312,4 +322,26 @@ func dump(s *Store) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// dumpVerdicts writes down verdicts, and checks that they are in order.
+func dumpVerdicts(v *verdicts) (lines []string) {
+	var bytes int64
+	for x := range v.inOrder() {
+		lines = append(lines, fmt.Sprintf("verdict %s %+v", x.id, x.note))
+		if bytes += int64(x.size()); v.get(x.id, x.incarnation) != x {
+			lines = append(lines, fmt.Sprintf("the verdict on %s %d is not found", x.id, x.incarnation))
+		}
+	}
+	listed := 0
+	for id, list := range v.byID {
+		listed += len(list)
+		if v.latest(id) == nil || !slices.IsSortedFunc(list, func(a, b *verdict) int { return cmp.Compare(a.incarnation, b.incarnation) }) {
+			lines = append(lines, "the verdicts on "+id+" are not in order")
+		}
+	}
+	if bytes != v.bytes || listed != v.len() {
+		lines = append(lines, fmt.Sprintf("counts of verdicts are wrong: %d %d %d", v.bytes, v.len(), listed))
+	}
+	return lines
 }

@@ -17,7 +17,8 @@
 //
 // Jobs that ended leave a note in one of two generations of maps, which rotate
 // after the dedup window, or earlier when one is full. Where another store may
-// hold a job too, a verdict is kept beside it, see [Store.Export].
+// hold a job too, a verdict is kept beside it, for each incarnation of an id and
+// until that store has taken it, see [Store.Export].
 //
 // # Disk
 //

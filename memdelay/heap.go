@@ -1,6 +1,10 @@
 package memdelay
 
-import "github.com/delaybridge/delaybridge/job"
+import (
+	"iter"
+
+	"github.com/delaybridge/delaybridge/job"
+)
 
 // heap is a min-heap of slots by the next time of their entries, which know
 // their positions in it.
@@ -105,22 +109,24 @@ func (h *heap) order() {
 	}
 }
 
-// first returns the first limit slots of heaps, which stay as they are: after
-// the top of each, what lies below a slot comes into question once that slot
-// has come up.
-func (s *Store) first(limit int, heaps ...*heap) ordered {
-	var open frontier
-	for _, h := range heaps {
-		open.add(h, 0)
+// first yields the slots of heaps in the order of their times, up to until. The
+// heaps, which must not change meanwhile, stay as they are: after the top of
+// each, what lies below a slot comes into question once that slot has come up.
+func (s *Store) first(until job.Time, heaps ...*heap) iter.Seq[uint32] {
+	return func(yield func(slot uint32) bool) {
+		var open frontier
+		for _, h := range heaps {
+			open.add(h, 0, until)
+		}
+		for len(open) > 0 {
+			p := open.pop()
+			if !yield(p.heap.slots[p.pos]) {
+				return
+			}
+			open.add(p.heap, 2*p.pos+1, until)
+			open.add(p.heap, 2*p.pos+2, until)
+		}
 	}
-	o := ordered{entries: &s.entries}
-	for len(o.slots) < limit && len(open) > 0 {
-		p := open.pop()
-		o.slots = append(o.slots, p.heap.slots[p.pos])
-		open.add(p.heap, 2*p.pos+1)
-		open.add(p.heap, 2*p.pos+2)
-	}
-	return o
 }
 
 // position is a place in a heap, and the time of the entry there.
@@ -133,12 +139,16 @@ type position struct {
 // frontier is a min-heap of positions by time.
 type frontier []position
 
-// add adds that place in h, if there is one.
-func (f *frontier) add(h *heap, pos int) {
+// add adds that place in h, if there is one and its time is not after until.
+func (f *frontier) add(h *heap, pos int, until job.Time) {
 	if pos >= h.len() {
 		return
 	}
-	*f = append(*f, position{h.entries.at(h.slots[pos]).next, h, pos})
+	next := h.entries.at(h.slots[pos]).next
+	if next > until {
+		return
+	}
+	*f = append(*f, position{next, h, pos})
 	for i := len(*f) - 1; i > 0 && (*f)[i].next < (*f)[(i-1)/2].next; i = (i - 1) / 2 {
 		(*f)[i], (*f)[(i-1)/2] = (*f)[(i-1)/2], (*f)[i]
 	}

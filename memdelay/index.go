@@ -137,6 +137,6 @@ func (s *Store) reschedule(slot uint32, r job.Reschedule) job.Result {
 	s.detach(e) // by the old blob, which names its target
 	e.blob, e.place = s.withDue(e, r.Due), free
 	s.move(slot, scheduled, r.Due)
-	s.logChange(slot)
+	s.change(slot)
 	return job.ResultDone
 }

@@ -139,7 +139,7 @@ func (r *Report) count(s *Store) {
 			r.Dead++
 		}
 	}
-	r.Notes, r.Verdicts = s.chosen.len()+s.generated.len(), len(s.verdicts)
+	r.Notes, r.Verdicts = s.chosen.len()+s.generated.len(), s.verdicts.len()
 }
 
 // copyTo writes all that the store knows to a new directory.
@@ -150,9 +150,14 @@ func (s *Store) copyTo(dir string) error {
 		return err
 	}
 	to.mu.Lock()
-	for in := range noteMaps { // before the jobs, which may have ended under the same id
+	// Each before what may say more of the same id: verdicts, notes, jobs.
+	for id, n := range s.verdicts.all() {
+		to.logEnd(id, &n, true)
+	}
+	to.append()
+	for in := range noteMaps {
 		for id, n := range *s.noteMap(in) {
-			to.logEnd(id, &n, in == inVerdicts)
+			to.logEnd(id, &n, false)
 		}
 		to.append()
 	}

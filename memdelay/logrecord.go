@@ -164,7 +164,7 @@ func (s *Store) apply(r *wal.Record) error {
 			s.drop(slot)
 		}
 	case kindSettled:
-		s.dropVerdict(r.ID, data.uint64())
+		s.verdicts.remove(r.ID, data.uint64())
 	default:
 		data.bad = true
 	}

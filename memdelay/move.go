@@ -3,6 +3,7 @@ package memdelay
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/memdelay/wal"
@@ -106,9 +107,10 @@ func (e *entry) takeRun(i *job.Info) {
 	}
 }
 
-// adoptEnd takes over that a job has ended; slot is where its id is held.
+// adoptEnd takes over that a job has ended; slot is where its id is held. A later
+// job of the id is not what has ended, and stays.
 func (s *Store) adoptEnd(slot uint32, i *job.Info) {
-	if slot != 0 {
+	if slot != 0 && s.entries.at(slot).incarnation() <= i.Incarnation {
 		e := s.entries.at(slot)
 		if e.incarnation() != i.Incarnation {
 			s.logGone(e.id(), e.incarnation(), wal.Migrated)
@@ -123,18 +125,31 @@ func (s *Store) adoptEnd(slot uint32, i *job.Info) {
 }
 
 // TakeDue removes up to limit pending jobs that are due at or before until,
-// earliest first, and returns them.
+// earliest first, and returns them: fewer where they have many bytes.
 func (s *Store) TakeDue(until job.Time, limit int) []job.Info {
-	return s.take(func() []uint32 { return s.first(limit, s.pending()...).until(until) })
+	return s.take(func() []uint32 { return s.batch(limit, s.first(until, s.pending()...)) })
 }
 
 // TakeExpired removes up to limit running jobs whose lease ended at or before
-// now, earliest first, and returns them.
+// now, earliest first, and returns them: fewer where they have many bytes.
 func (s *Store) TakeExpired(now job.Time, limit int) []job.Info {
-	return s.take(func() []uint32 { return s.first(limit, &s.running).until(now) })
+	return s.take(func() []uint32 { return s.batch(limit, s.first(now, &s.running)) })
 }
 
-// Take removes the jobs that are held under ids and returns them.
+// batch returns as many of slots as are to be decoded at once.
+func (s *Store) batch(limit int, slots iter.Seq[uint32]) (list []uint32) {
+	bytes := 0
+	for slot := range slots {
+		if len(list) >= limit || bytes >= maxBatchBytes {
+			break
+		}
+		list = append(list, slot)
+		bytes += len(s.entries.at(slot).blob)
+	}
+	return list
+}
+
+// Take removes the jobs that are held under ids and returns them, all of them.
 func (s *Store) Take(ids []string) []job.Info {
 	return s.take(func() []uint32 {
 		var slots []uint32
@@ -184,44 +199,13 @@ func (s *Store) Discard(ctx context.Context, refs []job.Ref) error {
 		if slot := s.ids.find(id); slot != 0 && (incarnation == 0 || s.entries.at(slot).incarnation() == incarnation) {
 			s.forget(slot, wal.Migrated)
 		}
-		if n, ok := s.verdicts[id]; ok && (incarnation == 0 || n.incarnation == incarnation) {
-			s.settled(id, &n)
+		if incarnation != 0 {
+			s.dropVerdict(id, incarnation)
+			continue
+		}
+		for v := s.verdicts.latest(id); v != nil; v = s.verdicts.latest(id) {
+			s.dropVerdict(id, v.incarnation)
 		}
 	}
 	return s.commit(ctx)
-}
-
-// settled forgets a verdict.
-func (s *Store) settled(id string, n *note) {
-	delete(s.verdicts, id)
-	s.logSettled(id, n.incarnation)
-}
-
-// PruneVerdicts forgets the verdicts on jobs that ended before the time given,
-// and returns how many. It does not wait until that is durable.
-func (s *Store) PruneVerdicts(before job.Time) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return 0
-	}
-	pruned := 0
-	for id, n := range s.verdicts {
-		if n.at < before {
-			s.settled(id, &n)
-			pruned++
-		}
-	}
-	s.append()
-	return pruned
-}
-
-// Clear makes a store that is in memory only empty.
-func (s *Store) Clear() {
-	if s.disk != nil {
-		panic("memdelay: Clear of a durable store")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clear()
 }

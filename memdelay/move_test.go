@@ -120,7 +120,7 @@ func TestVerdicts(t *testing.T) {
 		if want := []string{"done", "cancelled", "", "cancelled"}; !slices.Equal(found, want) {
 			t.Errorf("verdicts %q, want %q", found, want)
 		}
-		list := s.Export(10, true)
+		list := s.Export(10, true, nil)
 		for _, x := range list {
 			if x.ID == "adopted" && (x.State != job.Done || x.Next != 25 || x.Attempt != 3 || x.Nonce != 99 || x.Target != "t" || x.Due != 10) {
 				t.Errorf("the verdict is %+v", x)
@@ -159,24 +159,19 @@ func exported(list []memdelay.Exported) string {
 
 func TestExport(t *testing.T) {
 	eachStore(t, memdelay.Options{Verdicts: true}, func(t *testing.T, s *memdelay.Store) {
-		late, replacing := simple("late", 90), simple("replacing", 30)
-		replacing.Replace = true
-		mustPut(t, s, late, replacing, simple("aside", 50))
+		mustPut(t, s, simple("late", 90), simple("soon", 30), simple("aside", 50))
 		adopt(t, s, there("ended", job.Done, 1))
 		adopt(t, s, there("adopted", job.Dead, 99))
 		must(s.Claim(ctx, job.ClaimRequest{Now: 1, Until: 50, Max: 9, Blocked: []string{"t"}}))
-		for limit, want := range []string{"", "ended", "ended adopted", "ended adopted replacing", "ended adopted replacing aside", "ended adopted replacing aside late"} {
-			if got := exported(s.Export(limit, false)); got != want {
+		for limit, want := range []string{"", "ended", "ended adopted", "ended adopted soon", "ended adopted soon aside", "ended adopted soon aside late"} {
+			if got := exported(s.Export(limit, false, nil)); got != want {
 				t.Errorf("the first %d: %q, want %q", limit, got, want)
 			}
 		}
-		if got := exported(s.Export(1<<31-1, true)); got != "ended adopted" {
+		if got := exported(s.Export(1<<31-1, true, nil)); got != "ended adopted" {
 			t.Errorf("states only: %q", got)
 		}
-		list := s.Export(9, false)
-		if !list[2].Replace || list[3].Replace {
-			t.Errorf("put to replace: %v and %v", list[2].Replace, list[3].Replace)
-		}
+		list := s.Export(9, false, nil)
 		// What changes meanwhile stays.
 		must(s.Reschedule(ctx, []job.Reschedule{{ID: "late", Due: 91}, {ID: "adopted", Due: 5, Requeue: true}}))
 		adopt(t, s, there("ended", job.Pending, 1))
@@ -195,7 +190,7 @@ func TestExport(t *testing.T) {
 func TestForgetWhatEnded(t *testing.T) {
 	s := memdelay.New(memdelay.Options{Verdicts: true})
 	adopt(t, s, there("a", job.Pending, 1))
-	list := s.Export(1, false)
+	list := s.Export(1, false, nil)
 	must(s.Cancel(ctx, 2, []string{"a"}))
 	if changed, err := s.Forget(ctx, list); changed != 1 || err != nil || s.Usage().Verdicts != 1 {
 		t.Errorf("%d changed, %v, usage %+v", changed, err, s.Usage())
@@ -227,16 +222,6 @@ func TestTake(t *testing.T) {
 		}
 		wantStates(t, s, "p3 pending 3; p4  0; r2  0; p0  0; ", "p3", "p4", "r2", "p0")
 	})
-}
-
-func TestClear(t *testing.T) {
-	s := memdelay.New(memdelay.Options{})
-	mustPut(t, s, simple("a", 1))
-	s.Clear()
-	if u := s.Usage(); u.Jobs != 0 || u.Bytes != 0 || must(s.Get(ctx, []string{"a"}))[0].State != "" {
-		t.Errorf("after Clear: %+v", u)
-	}
-	mustPut(t, s, simple("a", 1))
 }
 
 // TestLimits: jobs of other stores do not count, and limits can change.
@@ -301,7 +286,7 @@ func BenchmarkExport(b *testing.B) {
 	fill(b, s, max(b.N, 1_000_000))
 	b.ResetTimer()
 	for n := 0; n < b.N; n += 1024 {
-		if changed, err := s.Forget(ctx, s.Export(1024, false)); changed != 0 || err != nil {
+		if changed, err := s.Forget(ctx, s.Export(1024, false, nil)); changed != 0 || err != nil {
 			b.Fatal(changed, err)
 		}
 	}

@@ -3,6 +3,7 @@ package memdelay
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -103,8 +104,9 @@ func (s *putting) create(j *job.Job) error {
 
 // room reports, as ErrFull, that so many more bytes are beyond the limit.
 func (s *Store) room(more int64) error {
-	if more > 0 && s.ownBytes+more > s.options.MaxBytes {
-		return job.ErrFull.With("memory store holds jobs of %d bytes, the limit is %d; wait for jobs to end or raise the limit", s.ownBytes, s.options.MaxBytes)
+	if more > 0 && s.ownBytes+s.verdicts.bytes+more > s.options.MaxBytes {
+		return job.ErrFull.With("memory store holds jobs of %d bytes, and verdicts of %d, the limit is %d; wait for jobs to end, or to move, or raise the limit",
+			s.ownBytes, s.verdicts.bytes, s.options.MaxBytes)
 	}
 	return nil
 }
@@ -143,9 +145,10 @@ func (s *Store) undo(list []undoable) {
 	s.append()
 }
 
+// mintID mints an id of any shard: the job may move to a store that has some.
 func (s *Store) mintID() string {
 	for {
-		id := job.NewID(0)
+		id := job.NewID(uint16(rand.N(job.MaxShards)))
 		if s.ids.find(id) == 0 && s.recall(id) == nil {
 			return id
 		}
@@ -166,8 +169,7 @@ func (s *putting) meets(j *job.Job, res *job.PutResult) bool {
 		res.Duplicate, res.Due = true, n.due
 		return true
 	}
-	v, ok := s.verdicts[j.ID]
-	return ok && v.incarnation == j.Incarnation
+	return s.verdicts.get(j.ID, j.Incarnation) != nil
 }
 
 // meetsLive puts j where the job in slot has its id.
@@ -204,12 +206,12 @@ func (s *putting) replace(slot uint32, j *job.Job) error {
 }
 
 // set makes the entry in slot, which is in no heap and not counted, the
-// scheduled job j, whose blob is in s.buf. It stays adopted: the other store
-// knows the id.
+// scheduled job j, whose blob is in s.buf. It stays adopted or suspect: the other
+// store knows the id, or may.
 func (s *putting) set(slot uint32, j *job.Job) {
 	e := s.entries.at(slot)
 	e.blob, e.next, e.run, e.place = string(s.buf), j.Due, nil, scheduled
-	e.marks = e.marks&markAdopted | s.marks
+	e.marks = e.marks&(markAdopted|markSuspect) | s.marks
 	if j.Replace {
 		e.marks |= markReplace
 	}

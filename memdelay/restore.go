@@ -50,17 +50,10 @@ func (s *Store) restore(im *image) {
 func (s *Store) revive(e *entry) {
 	s.chosen.drop(e.id(), e.incarnation())
 	s.generated.drop(e.id(), e.incarnation())
-	s.dropVerdict(e.id(), e.incarnation())
+	s.verdicts.remove(e.id(), e.incarnation())
 }
 
-// dropVerdict forgets the verdict of that incarnation.
-func (s *Store) dropVerdict(id string, incarnation uint64) {
-	if n, ok := s.verdicts[id]; ok && n.incarnation == incarnation {
-		delete(s.verdicts, id)
-	}
-}
-
-// order builds the heaps of a store that was restored.
+// order builds the heaps of a store that was restored, and orders the rest.
 func (s *Store) order() {
 	for slot := range uint32(s.entries.slots()) {
 		e := s.entries.at(slot)
@@ -80,4 +73,5 @@ func (s *Store) order() {
 	s.scheduled.order()
 	s.running.order()
 	s.dead.order()
+	s.verdicts.order()
 }

@@ -50,7 +50,7 @@ func (s *Store) settle(now job.Time, t *job.Settlement) job.SettleResult {
 		s.bury(slot, now, t.Reason)
 	case job.Extend:
 		s.move(slot, running, t.At)
-		s.logChange(slot)
+		s.change(slot)
 	}
 	return job.Settled
 }
@@ -91,7 +91,7 @@ func (s *Store) giveBack(slot uint32, to place, at job.Time, attempts uint32) {
 	run.attempt -= attempts
 	run.nonce, run.text = 0, ""
 	s.move(slot, to, at)
-	s.logChange(slot)
+	s.change(slot)
 }
 
 // bury makes a running job dead.
@@ -99,7 +99,7 @@ func (s *Store) bury(slot uint32, now job.Time, reason string) {
 	run := s.entries.at(slot).run
 	run.nonce, run.text = 0, reason[:min(len(reason), maxReason)]
 	s.move(slot, dead, now)
-	s.logChange(slot)
+	s.change(slot)
 }
 
 // Prune implements [job.Queue].

@@ -39,6 +39,8 @@ const (
 	markAdopted
 	// markSuspect: another store may have taken it too.
 	markSuspect
+	// markChanged: its state is not the one that the other store may have it in.
+	markChanged
 )
 
 // run is what deliveries add to a job.
@@ -77,6 +79,15 @@ func (e *entry) runs() *run {
 }
 
 func (e *entry) adopted() bool { return e.marks&markAdopted != 0 }
+
+// shared reports whether another store knows the job, or may.
+func (e *entry) shared() bool { return e.marks&(markAdopted|markSuspect) != 0 }
+
+// urgent reports whether another store may act on what it has under the id,
+// which is not what is here.
+func (e *entry) urgent() bool {
+	return e.marks&(markAdopted|markReplace) != 0 || e.marks&markSuspect != 0 && e.marks&markChanged != 0
+}
 
 func (e *entry) attempt() uint32 {
 	if e.run == nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -75,13 +77,13 @@ const (
 	inChosenOld
 	inGenerated
 	inGeneratedOld
-	inVerdicts
 	noteMaps
+	inVerdicts = noteMaps // not a map of notes, but kept as one
 )
 
 // noteMap returns one of the maps that hold notes.
 func (h *held) noteMap(in byte) *map[string]note {
-	return [noteMaps]*map[string]note{&h.chosen.cur, &h.chosen.old, &h.generated.cur, &h.generated.old, &h.verdicts}[in]
+	return [noteMaps]*map[string]note{&h.chosen.cur, &h.chosen.old, &h.generated.cur, &h.generated.old}[in]
 }
 
 func snapshotPath(dir string, segment uint64) string {
@@ -179,12 +181,17 @@ func (s *Store) parts(emit func(*part) error) error {
 		}
 	}
 	for in := range noteMaps {
-		n, err := s.noteParts(in, notes[in], emit)
+		n, err := s.noteParts(in, maps.All(notes[in]), emit)
 		if err != nil {
 			return err
 		}
 		total.Notes += n
 	}
+	n, err := s.noteParts(inVerdicts, s.verdicts.all(), emit)
+	if err != nil {
+		return err
+	}
+	total.Notes += n
 	return emit(&part{End: &total})
 }
 
@@ -200,9 +207,9 @@ func (s *Store) slice(jobs []image, from, to uint32) []image {
 	return jobs
 }
 
-// noteParts gives the notes in m that are still of use to emit and returns how
-// many they were. Others may change m while the lock is not held.
-func (s *Store) noteParts(in byte, m map[string]note, emit func(*part) error) (total int, err error) {
+// noteParts gives those of all notes that are still of use to emit and returns
+// how many they were. Others may add and remove some while the lock is not held.
+func (s *Store) noteParts(in byte, all iter.Seq2[string, note], emit func(*part) error) (total int, err error) {
 	notes := make([]noteImage, 0, sliceLen)
 	give := func() error {
 		s.mu.Unlock()
@@ -214,7 +221,7 @@ func (s *Store) noteParts(in byte, m map[string]note, emit func(*part) error) (t
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, n := range m {
+	for id, n := range all {
 		if in != inVerdicts && s.now >= n.at.Add(s.options.DedupWindow) {
 			continue
 		}
@@ -284,13 +291,18 @@ func (s *Store) load(body io.Reader) error {
 }
 
 func (s *Store) restoreNote(im *noteImage) {
+	n := note{
+		incarnation: im.Incarnation, nonce: im.Nonce, due: im.Due, at: im.At, target: im.Target,
+		attempt: im.Attempt, cancelled: im.Cancelled, generated: im.Generated,
+	}
+	s.seen = max(s.seen, n.incarnation)
+	if im.In == inVerdicts {
+		s.verdicts.add(im.ID, n)
+		return
+	}
 	m := s.noteMap(im.In % noteMaps)
 	if *m == nil {
 		*m = map[string]note{}
 	}
-	(*m)[im.ID] = note{
-		incarnation: im.Incarnation, nonce: im.Nonce, due: im.Due, at: im.At, target: im.Target,
-		attempt: im.Attempt, cancelled: im.Cancelled, generated: im.Generated,
-	}
-	s.seen = max(s.seen, im.Incarnation)
+	(*m)[im.ID] = n
 }

@@ -22,7 +22,7 @@ type Options struct {
 	// were adopted not; zero: 1,000,000.
 	MaxJobs int
 	// MaxBytes is how many bytes the ids and records of the same jobs may
-	// have; zero: 1 GiB.
+	// have, together with the verdicts that are owed; zero: 1 GiB.
 	MaxBytes int64
 	// DoneCap is how many ended jobs whose ids the producers chose are
 	// remembered at least, within the window; zero: 1,000,000.
@@ -94,8 +94,8 @@ type held struct {
 	dead      heap  // by when they died
 	chosen    ended // jobs that ended, with ids that producers chose
 	generated ended // the same, with generated ids
-	verdicts  map[string]note
-	adopted   map[uint32]struct{} // the slots of adopted jobs, with Options.Verdicts
+	verdicts  verdicts
+	urgent    map[uint32]struct{} // the slots of urgent jobs, with Options.Verdicts
 	adoptions int                 // how many jobs are adopted
 	ownBytes  int64               // of the blobs of the others
 	allBytes  int64               // of all blobs
@@ -119,8 +119,8 @@ func (s *Store) clear() {
 		waiting:   map[string]*heap{},
 		chosen:    newEnded(o.DedupWindow, o.DoneCap),
 		generated: newEnded(o.DedupWindow, o.DoneGeneratedCap),
-		verdicts:  map[string]note{},
-		adopted:   map[uint32]struct{}{},
+		verdicts:  newVerdicts(),
+		urgent:    map[uint32]struct{}{},
 	}
 	s.ids = newIndex(&s.entries)
 	s.scheduled.entries = &s.entries
@@ -223,7 +223,7 @@ func (s *Store) end(slot uint32, cancelled bool, now job.Time) {
 
 // owes reports whether another store may want to know how e ends.
 func (s *Store) owes(e *entry) bool {
-	return s.options.Verdicts && (e.marks&(markAdopted|markSuspect) != 0 || !e.generated())
+	return s.options.Verdicts && (e.shared() || !e.generated())
 }
 
 // remember notes that id ended.
@@ -234,7 +234,7 @@ func (s *Store) remember(id string, n note, owed bool) {
 		s.chosen.add(n.at, id, n)
 	}
 	if owed {
-		s.verdicts[id] = n
+		s.verdicts.add(id, n)
 	}
 }
 
@@ -254,24 +254,37 @@ func (s *Store) drop(slot uint32) {
 }
 
 // count adds the entry in slot to what is counted, or takes it off again. It
-// comes before and after every change of the blob and of being adopted.
+// comes before and after every change of the blob and of the marks.
 func (s *Store) count(slot uint32, sign int) {
 	e := s.entries.at(slot)
 	size := int64(sign * len(e.blob))
 	s.allBytes += size
-	if !e.adopted() {
-		s.ownBytes += size
-		return
-	}
-	s.adoptions += sign
-	if !s.options.Verdicts {
-		return
-	}
-	if sign > 0 {
-		s.adopted[slot] = struct{}{}
+	if e.adopted() {
+		s.adoptions += sign
 	} else {
-		delete(s.adopted, slot)
+		s.ownBytes += size
 	}
+	if sign < 0 {
+		delete(s.urgent, slot)
+	} else if s.options.Verdicts && e.urgent() {
+		s.urgent[slot] = struct{}{}
+	}
+}
+
+// change logs that the entry in slot is in another state, which other stores
+// that may have the job do not know.
+func (s *Store) change(slot uint32) {
+	if e := s.entries.at(slot); e.marks&markSuspect != 0 {
+		s.mark(slot, markChanged)
+	}
+	s.logChange(slot)
+}
+
+// mark adds marks to the entry in slot.
+func (s *Store) mark(slot uint32, m marks) {
+	s.count(slot, -1)
+	s.entries.at(slot).marks |= m
+	s.count(slot, +1)
 }
 
 // recall returns the note of how id ended, nil if there is none.

@@ -104,12 +104,17 @@ func openFailover(ctx context.Context, c *config, log *slog.Logger, m *storeMetr
 	if err != nil {
 		return nil, err
 	}
+	known, err := knownOf(c, journal)
+	if err != nil {
+		return nil, err
+	}
 	o := &openedStore{letter: subjects.StoreRedis, addr: redisAddr(c.redisURL), journal: adapter.WithJournal, local: local, redis: new(atomic.Pointer[redisdelay.Store])}
 	o.failover, err = failover.Open(ctx, failover.Options{
 		Bridge: c.bridge.ID, Local: local, Journal: journal, Mirror: memdelay.New(memdelay.Options{MaxJobs: unlimitedJobs, MaxBytes: unlimitedBytes}),
 		Logger: log, Thresholds: c.failover, Permanent: redisdelay.Permanent,
+		Remember: func(b []byte) error { return writeKnown(filepath.Join(c.dataDir, journalDir), b) },
 		Open: func(ctx context.Context, lost func(int, string)) (failover.Primary, error) {
-			return o.openRedis(ctx, c, log, lost)
+			return o.openRedis(ctx, c, log, known, lost)
 		},
 	})
 	if err != nil {
@@ -125,10 +130,23 @@ const (
 	unlimitedBytes = 1 << 50
 )
 
-func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger, lost func(int, string)) (failover.Primary, error) {
+// knownOf returns what Redis had confirmed when the journal was written. Where the
+// journal has something and that is not known, nothing can be read of it.
+func knownOf(c *config, journal *memdelay.Store) ([]byte, error) {
+	known, err := readKnown(filepath.Join(c.dataDir, journalDir))
+	if err != nil {
+		return nil, fmt.Errorf("data_dir %s: %w; mend it, or set another --data-dir", c.dataDir, err)
+	}
+	if u := journal.Usage(); known == nil && u.Jobs+u.Verdicts > 0 {
+		known = []byte{}
+	}
+	return known, nil
+}
+
+func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger, known []byte, lost func(int, string)) (failover.Primary, error) {
 	s, err := redisdelay.Open(ctx, redisdelay.Options{
 		URL: c.redisURL, BridgeID: c.bridge.ID, Prefix: c.bridge.Prefix, Shards: c.redisShards,
-		DedupWindow: c.dedupWindow, OnDataLoss: lost, Logger: log,
+		DedupWindow: c.dedupWindow, OnDataLoss: lost, Known: known, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -254,9 +272,10 @@ func (o *openedStore) check(ctx context.Context, log *slog.Logger) {
 // only after it has been under 70 %. It returns whether it is over.
 func tellUsage(log *slog.Logger, u memdelay.Usage, was bool) bool {
 	jobs, most := int64(u.Jobs-u.Adopted), int64(u.MaxJobs)
-	over := func(percent int64) bool { return jobs > most/100*percent || u.Bytes > u.MaxBytes/100*percent }
+	bytes := u.OwnBytes + u.VerdictBytes
+	over := func(percent int64) bool { return jobs > most/100*percent || bytes > u.MaxBytes/100*percent }
 	if !was && over(80) {
-		log.Warn("the local store is over 80 % of its limit; beyond it jobs are refused", "jobs", jobs, "max_jobs", most, "bytes", u.Bytes, "max_bytes", u.MaxBytes)
+		log.Warn("the local store is over 80 % of its limit; beyond it jobs are refused", "jobs", jobs, "max_jobs", most, "bytes", bytes, "max_bytes", u.MaxBytes)
 		return true
 	}
 	return was && over(70)
