@@ -44,7 +44,7 @@ func TestProbeFails(t *testing.T) {
 		t.Run(c.want, func(t *testing.T) {
 			c.begin()
 			err := s.Probe(ctx)
-			soon, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			soon, cancel := context.WithTimeout(ctx, 120*time.Millisecond)
 			defer cancel()
 			_, putErr := s.Put(soon, benchJobs(1, generatedID))
 			for name, err := range map[string]error{"Probe": err, "Put": putErr} {

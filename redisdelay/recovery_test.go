@@ -165,3 +165,72 @@ func TestLargeJobs(t *testing.T) {
 		found = append(found, ds...)
 	}
 }
+
+// TestKnown: what one process has confirmed, the next one misses.
+func TestKnown(t *testing.T) {
+	server := testredis.Start(t)
+	client := raw(t, server)
+	ctx := context.Background()
+	run := func(known []byte, change ...func(*Options)) (*Store, []string) {
+		var lost []string
+		all := append([]func(*Options){func(o *Options) {
+			o.BridgeID, o.Known = "same", known
+			o.OnDataLoss = func(_ int, why string) { lost = append(lost, why) }
+		}}, change...)
+		return open(t, server.URL(), all...), lost
+	}
+	s, lost := run(nil)
+	if _, err := s.Put(ctx, benchJobs(8, generatedID)); err != nil || len(lost) > 0 {
+		t.Fatal(err, lost)
+	}
+	known := s.Known()
+	for _, c := range []struct {
+		name   string
+		known  []byte
+		want   int
+		change func()
+	}{
+		{"nothing lost", known, 0, func() {}},
+		{"nothing known", nil, 0, func() {}},
+		{"not readable", []byte("{"), len(s.keys), func() {}},
+		{"older", known, 1, func() { // they were all put on one
+			for _, keys := range s.keys {
+				client.HDel(ctx, keys[metaKey], s.kinds[ingestKind].field)
+			}
+		}},
+		{"another history", s.Known(), len(s.keys), func() {
+			for _, keys := range s.keys {
+				client.HSet(ctx, keys[metaKey], "epoch", "another")
+			}
+		}},
+		{"empty", known, len(s.keys), func() { client.FlushAll(ctx) }},
+	} {
+		c.change()
+		if _, lost := run(c.known); len(lost) != c.want {
+			t.Errorf("%s: lost %d, want %d: %q", c.name, len(lost), c.want, lost)
+		}
+	}
+	known = s.Known()
+	if _, lost := run(known, func(o *Options) { o.BridgeID = "other" }); len(lost) != len(s.keys) {
+		t.Errorf("another bridge id finds %q lost, want the epochs alone", lost)
+	}
+}
+
+// TestProbeFindsLoss: data that goes without a connection breaking.
+func TestProbeFindsLoss(t *testing.T) {
+	server := testredis.Start(t)
+	var lost []string
+	s := open(t, server.URL(), func(o *Options) { o.OnDataLoss = func(_ int, why string) { lost = append(lost, why) } })
+	ctx := context.Background()
+	for _, want := range []int{0, 0} {
+		if err := s.Probe(ctx); err != nil || len(lost) != want {
+			t.Fatal(err, lost)
+		}
+	}
+	raw(t, server).FlushAll(ctx)
+	for range 2 { // it is told once
+		if err := s.Probe(ctx); err != nil || len(lost) != len(s.keys) {
+			t.Fatalf("%v; lost %q, want %d shards", err, lost, len(s.keys))
+		}
+	}
+}

@@ -48,6 +48,10 @@ type Options struct {
 	// another history, or with less than Redis had confirmed; nil: it is only
 	// logged. Calls wait for it, so it must neither block nor call the store.
 	OnDataLoss func(shard int, why string)
+	// Known is what Known of an earlier process with this BridgeID returned: what
+	// Redis has lost since is noticed, too. nil: there was none; where it cannot be
+	// read, all counts as lost.
+	Known []byte
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -121,7 +125,7 @@ type Store struct {
 	opts      Options
 	client    redis.UniversalClient
 	ownClient bool
-	prober    prober
+	prober    redis.UniversalClient // of Probe alone
 	clock     clock
 	keys      [][]string // per shard, in the order of shardKeyNames
 	kinds     [numKinds]kindState
@@ -133,6 +137,7 @@ type Store struct {
 
 	confirmed [numKinds][]atomic.Int64 // per shard: the number of the last call that Redis confirmed
 	joined    atomic.Bool              // Open is through
+	joining   sync.Mutex               // held while a shard's meta is taken over
 
 	mu      sync.Mutex
 	epochs  []string          // per shard
@@ -156,6 +161,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.keys = append(s.keys, shardKeys(o.Prefix, i))
 	}
 	s.initKinds(o.BridgeID)
+	s.recall(o.Known)
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
@@ -168,7 +174,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // connect makes the clients, unless one was given.
 func (s *Store) connect() error {
 	if s.client != nil {
-		s.prober.client = s.client
+		s.prober = s.client
 		return nil
 	}
 	o, err := ClientOptions(s.opts.URL, s.opts.BridgeID, s.opts.Timeout)
@@ -178,7 +184,7 @@ func (s *Store) connect() error {
 	o.OnConnect = s.onConnect
 	alone := *o
 	alone.PoolSize = 1
-	s.client, s.prober.client, s.ownClient = redis.NewClient(o), redis.NewClient(&alone), true
+	s.client, s.prober, s.ownClient = redis.NewClient(o), redis.NewClient(&alone), true
 	return nil
 }
 
@@ -200,7 +206,6 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.verify(ctx, s.client); err != nil {
 		return err
 	}
-	s.prober.runID.Store(&report.RunID)
 	s.joined.Store(true)
 	return nil
 }
@@ -229,7 +234,7 @@ func (s *Store) Close() error {
 	if !s.ownClient {
 		return nil
 	}
-	return errors.Join(s.client.Close(), s.prober.client.Close())
+	return errors.Join(s.client.Close(), s.prober.Close())
 }
 
 func (s *Store) loadScripts(ctx context.Context) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -95,31 +94,35 @@ func (s *Store) allConfirmed() [][numKinds]int64 {
 }
 
 // joinShard takes over what meta of a shard says, given the numbers that had been
-// confirmed before it was read.
+// confirmed before it was read. What the shard has lost is reported before it is
+// forgotten: see Known.
 func (s *Store) joinShard(shard int, values []any, confirmed *[numKinds]int64) {
+	s.joining.Lock()
+	defer s.joining.Unlock()
+	var last [numKinds]int64
 	back := ""
 	for k := range confirmed {
 		saved, _ := values[1+k].(string)
-		last := savedNumber(saved)
-		s.raiseNumber(last)
-		if last < confirmed[k] && lowered(&s.confirmed[k][shard], confirmed[k], last) {
+		last[k] = savedNumber(saved)
+		s.raiseNumber(last[k])
+		// Somebody who has seen it before has lowered the number.
+		if last[k] < confirmed[k] && s.confirmed[k][shard].Load() >= confirmed[k] {
 			back = s.kinds[k].script.name
 		}
 	}
 	epoch, _ := values[0].(string)
-	was := s.setEpoch(shard, epoch)
-	switch {
+	switch was := s.epoch(shard); {
 	case was != "" && was != epoch:
 		s.lost(shard, fmt.Sprintf("the shard began anew: its epoch is %s, it was %s", epoch, was))
 	case back != "":
 		s.lost(shard, fmt.Sprintf("the shard is older than it was: it lacks the last %s that Redis confirmed", back))
 	}
-}
-
-// lowered sets a confirmed number to what Redis still has; false when somebody
-// else has done it.
-func lowered(n *atomic.Int64, from, to int64) bool {
-	return n.CompareAndSwap(from, to) || n.Load() > from
+	s.setEpoch(shard, epoch)
+	for k, n := range last {
+		if n < confirmed[k] {
+			s.confirmed[k][shard].CompareAndSwap(confirmed[k], n)
+		}
+	}
 }
 
 // confirm notes that Redis has done the call.
@@ -144,11 +147,10 @@ func (s *Store) lost(shard int, why string) {
 	}
 }
 
-func (s *Store) setEpoch(shard int, epoch string) (was string) {
+func (s *Store) setEpoch(shard int, epoch string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was, s.epochs[shard] = s.epochs[shard], epoch
-	return was
+	s.epochs[shard] = epoch
 }
 
 // raiseNumber makes sure that the next number is above a saved one.

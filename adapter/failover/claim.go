@@ -112,7 +112,7 @@ func (s *Store) Expired(ctx context.Context, now job.Time, limit int) ([]job.Del
 		ds, next, err = p.Expired(ctx, now, limit)
 		return err
 	})
-	return s.notHere(ds), next, err
+	return s.notHere(s.unfinished(ds)), next, err
 }
 
 func (s *Store) expiredLocal(ctx context.Context, now job.Time, limit int) ([]job.Delivery, job.Time, bool, error) {
@@ -177,8 +177,8 @@ func (s *Store) Waiting(ctx context.Context) (targets []string, err error) {
 	return targets, err
 }
 
-// Prune implements [job.Queue]. Dead jobs are pruned in the primary alone: the
-// local store does not keep them for long.
+// Prune implements [job.Queue]. Dead jobs are pruned in the primary, and their
+// copies in the journal: the local store does not keep them for long.
 func (s *Store) Prune(ctx context.Context, before job.Time, limit int) (n int, err error) {
 	if !s.remote() {
 		return 0, nil
@@ -187,5 +187,10 @@ func (s *Store) Prune(ctx context.Context, before job.Time, limit int) (n int, e
 		n, err = p.Prune(ctx, before, limit)
 		return err
 	})
+	if err == nil && s.journal != nil {
+		if _, err := s.journal.Prune(ctx, before, limit); err != nil {
+			s.log.Error("dead jobs that were removed stay in the journal", "error", err)
+		}
+	}
 	return n, err
 }

@@ -57,8 +57,8 @@ func (s *Store) getRemote(ctx context.Context, ids []string) (infos []job.Info, 
 			infos[i].Stored = job.StoredRedis
 		}
 	}
-	for i := range infos {
-		if infos[i].Journal == s.o.Bridge && infos[i].Stored == job.StoredRedis {
+	for i, f := range s.copiesOf(ids).found {
+		if living(f) && f.Incarnation == infos[i].Incarnation && infos[i].Stored == job.StoredRedis {
 			infos[i].Stored = job.StoredBoth
 		}
 	}
@@ -107,11 +107,12 @@ func merge(a, b job.Page, q job.Query) job.Page {
 
 // Cancel implements [job.Index].
 func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
+	before := s.copiesOf(ids)
 	return s.change(ctx, ids,
 		func(ctx context.Context, p job.Store, at []int) ([]job.Change, error) {
 			return p.Cancel(ctx, now, pick(ids, at))
 		},
-		func(at []int) { s.cancelledThere(ctx, now, pick(ids, at)) })
+		func(at []int) { s.cancelledThere(ctx, now, pick(ids, at), before, at) })
 }
 
 // Reschedule implements [job.Index].
@@ -172,7 +173,7 @@ func (s *Store) changeMoved(ctx context.Context, ids []string, at []int, changes
 	found := s.disk().Find(pick(ids, at))
 	var moved []int
 	for k, i := range at {
-		if found[k].State != "" {
+		if st := found[k].State; st != "" && st != job.Cancelled {
 			moved = append(moved, i)
 		}
 	}
@@ -217,13 +218,13 @@ func (s *Store) changeLocal(ctx context.Context, ids []string, changes []job.Cha
 }
 
 // cancelledThere forgets the copies of jobs that the primary has cancelled.
-func (s *Store) cancelledThere(ctx context.Context, now job.Time, ids []string) {
+func (s *Store) cancelledThere(ctx context.Context, now job.Time, ids []string, before copies, at []int) {
 	refs := make([]job.Ref, len(ids))
 	for i := range ids {
 		refs[i].ID = ids[i]
 	}
 	s.unmirror(refs)
-	s.journalCancelled(ctx, now, ids)
+	s.journalCancelled(ctx, now, ids, before, at)
 }
 
 // rescheduledThere makes the copies agree with jobs that the primary has moved.
@@ -243,4 +244,7 @@ func (s *Store) rescheduledThere(ctx context.Context, ids []string) {
 		s.log.Warn("jobs were rescheduled but not mirrored: they are not delivered if Redis fails before they are due", "jobs", len(ids), "error", err)
 	}
 	s.mirrorNear(c, infos)
+	if err := s.copyAgain(ctx, ids); err != nil {
+		s.log.Error("jobs were rescheduled, but not in the journal: they have their old time if Redis loses data", "jobs", len(ids), "error", err)
+	}
 }

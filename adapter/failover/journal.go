@@ -4,290 +4,264 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/memdelay"
 )
 
-const (
-	// journalMemory is how long the journal remembers what ended.
-	journalMemory = time.Hour
-	// reconcileEvery is how often the journal is compared with the primary, for
-	// jobs that ended elsewhere.
-	reconcileEvery = 10 * time.Second
-	// reconcileBatch is how many jobs are compared each time.
-	reconcileBatch = 512
-)
-
 // journalled reports whether this bridge keeps a copy of j.
 func (s *Store) journalled(j *job.Job) bool { return s.journal != nil && j.Journal == s.o.Bridge }
 
+// journalEmpty reports whether the journal knows nothing.
 func (s *Store) journalEmpty() bool {
 	if s.journal == nil {
 		return true
 	}
 	u := s.journal.Usage()
-	return u.Jobs == 0
+	return u.Jobs+u.Verdicts == 0
 }
 
-// keep journals those of jobs that ask for it, now that the primary has them,
-// and says so in res.
-func (s *Store) keep(ctx context.Context, jobs []job.Job, res []job.PutResult) error {
+// watchEnds begins to watch for the ends of jobs if one of them is journalled; to
+// be called before the primary may have them.
+func (s *Store) watchEnds(jobs []job.Job) *ending {
+	for i := range jobs {
+		if s.journalled(&jobs[i]) {
+			return s.watchEnd()
+		}
+	}
+	return nil
+}
+
+func (s *Store) watchEnd() *ending { return s.ends.begin(s.lossCount.Load()) }
+
+// refuseUnkept refuses those of jobs that ask for a journal that takes nothing now,
+// and has put store the others. refused is false when there are none of the first.
+func (s *Store) refuseUnkept(jobs []job.Job, put func([]job.Job) ([]job.PutResult, error)) (res []job.PutResult, refused bool, err error) {
+	if s.journal == nil || !s.remote() {
+		return nil, false, nil
+	}
+	var others []int
+	for i := range jobs {
+		if !s.journalled(&jobs[i]) {
+			others = append(others, i)
+		}
+	}
+	if len(others) == len(jobs) {
+		return nil, false, nil
+	}
+	failed := s.journal.Usage().LogErr
+	if failed == nil {
+		return nil, false, nil
+	}
+	why := job.ErrUnavailable
+	if errors.Is(failed, job.ErrFull) {
+		why = job.ErrFull
+	}
+	res = make([]job.PutResult, len(jobs))
+	for i := range jobs {
+		if s.journalled(&jobs[i]) {
+			res[i].Err = why.With("this bridge's journal takes nothing now: %v; send the job without Delay-Durability, or later", failed)
+		}
+	}
+	if len(others) > 0 {
+		err = s.putSome(jobs, others, res, put)
+	}
+	return res, true, err
+}
+
+// keep journals those of jobs that ask for it, now that the primary has them, and
+// says so in res. c has watched since before that; nil: none asks for it.
+func (s *Store) keep(ctx context.Context, c *ending, jobs []job.Job, res []job.PutResult) {
+	s.journalReplaced(ctx, jobs, res)
+	if c == nil {
+		return
+	}
 	var infos []job.Info
 	var at []int
 	for i := range jobs {
-		if s.journalled(&jobs[i]) && res[i].Err == nil && !res[i].Duplicate {
+		if r := &res[i]; s.journalled(&jobs[i]) && r.Err == nil && !r.Duplicate && r.Stored == job.StoredRedis {
 			infos, at = append(infos, job.Info{Job: jobs[i], State: job.Pending, Next: jobs[i].Due}), append(at, i)
 		}
 	}
-	if len(infos) == 0 {
-		return nil
-	}
-	err := s.journal.Adopt(context.WithoutCancel(ctx), infos)
+	err := s.copyAll(ctx, c, infos)
 	for _, i := range at {
 		if res[i].Stored = job.StoredBoth; err != nil {
-			res[i].Err = job.ErrUnavailable.With("stored in Redis, but not in the journal as asked: %v", err)
+			res[i].Err = unkept(err)
 		}
 	}
-	return nil
 }
 
-// journalMoved journals jobs that come from the local store and ask for it.
-func (s *Store) journalMoved(ctx context.Context, list []memdelay.Exported) error {
-	if s.journal == nil {
-		return nil
+// unkept is the answer for a job whose copy could not be written.
+func unkept(err error) error {
+	if errors.Is(err, job.ErrFull) {
+		return job.ErrFull.With("stored in Redis, but not in the journal as asked: %v", err)
 	}
-	var infos []job.Info
-	for i := range list {
-		if j := &list[i].Info; s.journalled(&j.Job) && j.State != job.Done && j.State != job.Cancelled {
-			info := *j
-			if info.State == job.Running { // the journal has no leases
-				info.State, info.Next = job.Pending, info.Due
-			}
-			infos = append(infos, info)
-		}
-	}
-	if len(infos) == 0 {
-		return nil
-	}
-	return s.journal.Adopt(context.WithoutCancel(ctx), infos)
+	return job.ErrUnavailable.With("stored in Redis, but not in the journal as asked: %v", err)
 }
 
-// journalEnds removes the copies of jobs that settlements have ended, and
-// remembers that they ended.
-func (s *Store) journalEnds(ctx context.Context, now job.Time, list []job.Settlement, res []job.SettleResult) error {
-	if s.journalEmpty() {
-		return nil
-	}
-	var refs []job.Ref
-	var dead []job.Settlement
-	for i := range list {
-		if res[i] != job.Settled && res[i] != job.Repeated {
+// journalReplaced forgets the copies of jobs that were replaced by others that are
+// not journalled.
+func (s *Store) journalReplaced(ctx context.Context, jobs []job.Job, res []job.PutResult) {
+	var old []job.Ref
+	for i := range jobs {
+		if j := &jobs[i]; !j.Replace || s.journalled(j) || res[i].Err != nil || s.journalEmpty() {
 			continue
 		}
-		switch list[i].Outcome {
-		case job.Complete:
-			refs = append(refs, list[i].Ref)
-		case job.Bury:
-			dead = append(dead, list[i])
+		if f := s.journal.Find([]string{jobs[i].ID})[0]; living(f) && f.Incarnation < jobs[i].Incarnation {
+			old = append(old, job.Ref{ID: jobs[i].ID, Incarnation: f.Incarnation})
 		}
 	}
-	return errors.Join(
-		s.journalEnd(ctx, now, job.Done, refs),
-		s.journalDead(ctx, now, dead))
-}
-
-// endAgain has the local store tell the primary that jobs are complete.
-func (s *Store) endAgain(ctx context.Context, now job.Time, list []job.Settlement, res []job.SettleResult) error {
-	var infos []job.Info
-	for i := range list {
-		if t := &list[i]; t.Outcome == job.Complete && t.Target != "" && (res[i] == job.Settled || res[i] == job.Repeated) {
-			infos = append(infos, job.Info{
-				Job:   job.Job{ID: t.ID, Generated: t.Generated, Incarnation: t.Incarnation, Target: t.Target, Due: t.Due},
-				State: job.Done, Attempt: t.Attempt, Nonce: t.Nonce, Next: now,
-			})
-		}
-	}
-	if len(infos) == 0 {
-		return nil
-	}
-	defer signal(s.kick)
-	return s.disk().Adopt(context.WithoutCancel(ctx), infos)
-}
-
-// journalCancelled is journalEnds for cancelled jobs.
-func (s *Store) journalCancelled(ctx context.Context, now job.Time, ids []string) {
-	if s.journalEmpty() {
+	if len(old) == 0 {
 		return
 	}
-	refs := make([]job.Ref, len(ids))
-	for i := range ids {
-		refs[i].ID = ids[i]
-	}
-	if err := s.journalEnd(ctx, now, job.Cancelled, refs); err != nil {
-		s.log.Error("a cancellation is not in the journal: it may be undone if Redis loses data", "error", err)
+	if err := s.journal.Discard(context.WithoutCancel(ctx), old); err != nil {
+		s.log.Error("copies of jobs that were replaced stay in the journal", "jobs", len(old), "error", err)
 	}
 }
 
-// journalEnd turns copies into notes that the jobs have ended.
-func (s *Store) journalEnd(ctx context.Context, now job.Time, state job.State, refs []job.Ref) error {
-	if len(refs) == 0 {
-		return nil
-	}
-	ids := make([]string, len(refs))
-	for i := range refs {
-		ids[i] = refs[i].ID
-	}
-	ctx = context.WithoutCancel(ctx)
-	held, err := s.journal.Get(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	var infos []job.Info
-	for i := range held {
-		h, r := held[i], refs[i]
-		if h.State == "" || h.State == job.Done || h.State == job.Cancelled || r.Incarnation != 0 && r.Incarnation != h.Incarnation {
-			continue
-		}
-		h.State, h.Next, h.Attempt, h.Nonce = state, now, max(h.Attempt, r.Attempt), r.Nonce
-		infos = append(infos, h)
-	}
+// copyAll makes infos what the journal has of these jobs, which the primary has
+// had in that state since c began to watch: those that ended meanwhile end here,
+// too. What Redis has confirmed until now is made durable at the same time.
+func (s *Store) copyAll(ctx context.Context, c *ending, infos []job.Info) error {
 	if len(infos) == 0 {
+		s.ends.end(c)
 		return nil
 	}
-	return s.journal.Adopt(ctx, infos)
-}
-
-// journalDead notes that jobs are dead: they stay in the journal.
-func (s *Store) journalDead(ctx context.Context, now job.Time, list []job.Settlement) error {
-	if len(list) == 0 {
-		return nil
-	}
-	held, err := s.journal.Get(ctx, idsOf(list))
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	var infos []job.Info
-	for i := range held {
-		if h := held[i]; h.State == job.Pending && h.Incarnation == list[i].Incarnation {
-			h.State, h.Next, h.Attempt, h.Reason = job.Dead, now, list[i].Attempt, list[i].Reason
-			infos = append(infos, h)
-		}
-	}
-	if len(infos) == 0 {
-		return nil
-	}
-	return s.journal.Adopt(context.WithoutCancel(ctx), infos)
-}
-
-// lost is told by the primary that it has lost data.
-func (s *Store) lost(shard int, why string) {
-	s.lossCount.Add(1)
-	s.lossMu.Lock()
-	s.losses = append(s.losses, fmt.Sprintf("shard %d: %s", shard, why))
-	s.lossMu.Unlock()
-	s.log.Error("Redis has lost data", "shard", shard, "why", why)
-	s.ProbeSoon()
-}
-
-func (s *Store) pendingLosses() []string {
-	s.lossMu.Lock()
-	defer s.lossMu.Unlock()
-	return slices.Clone(s.losses)
-}
-
-// makeGood offers what the journal holds to a primary that has lost data: what
-// ended first, then every copy.
-func (s *Store) makeGood(ctx context.Context) error {
-	losses := s.pendingLosses()
-	if len(losses) == 0 {
-		return nil
-	}
-	offered := 0
-	if s.journal != nil {
-		var err error
-		if offered, err = s.offer(ctx); err != nil {
-			return fmt.Errorf("journal not offered: %w", err)
-		}
-	}
-	s.lossMu.Lock()
-	s.losses = s.losses[len(losses):]
-	s.lossMu.Unlock()
-	s.o.Observer.DataLoss(losses[0], offered)
-	return nil
-}
-
-func (s *Store) offer(ctx context.Context) (offered int, err error) {
-	all := s.journal.Export(1<<31-1, false) // what ended comes first
-	for part := range slices.Chunk(all, mergeBatch) {
-		items := make([]job.MergeItem, len(part))
-		for i := range part {
-			items[i].Info = part[i].Info
-			items[i].Offer = part[i].State != job.Done && part[i].State != job.Cancelled
-		}
-		res, err := s.mergeItems(ctx, items)
-		if err != nil {
-			return offered, err
-		}
-		for i := range res {
-			if items[i].Offer && res[i] == job.Merged {
-				offered++
-			}
-		}
-	}
-	return offered, nil
-}
-
-// journalLoop forgets what ended long ago, and copies of jobs that ended
-// elsewhere.
-func (s *Store) journalLoop(ctx context.Context) {
-	if s.journal == nil {
-		return
-	}
-	tick := time.NewTicker(reconcileEvery)
-	defer tick.Stop()
-	cursor := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.journal.PruneVerdicts(s.now().Add(-journalMemory))
-		if s.remote() && len(s.pendingLosses()) == 0 {
-			cursor = s.reconcile(ctx, cursor)
-		}
-	}
-}
-
-// reconcile compares a page of the journal with the primary and returns the
-// cursor of the next one.
-func (s *Store) reconcile(ctx context.Context, cursor string) string {
-	page, err := s.journal.List(ctx, job.Query{State: job.Pending, Limit: reconcileBatch, Cursor: cursor})
-	if err != nil || len(page.Jobs) == 0 {
-		return ""
-	}
-	ids := make([]string, len(page.Jobs))
-	for i := range page.Jobs {
-		ids[i] = page.Jobs[i].ID
-	}
-	infos, err := s.Get(ctx, ids)
-	if err != nil {
-		return cursor
-	}
-	var gone []job.Ref
+	remembered := make(chan error, 1)
+	go func() { remembered <- s.remember() }()
 	for i := range infos {
-		if st := infos[i].State; st == "" || st == job.Done || st == job.Cancelled || infos[i].Incarnation > page.Jobs[i].Incarnation {
-			gone = append(gone, job.Ref{ID: ids[i], Incarnation: page.Jobs[i].Incarnation})
+		if infos[i].State == job.Running { // the journal has no leases
+			infos[i].State, infos[i].Next = job.Pending, infos[i].Due
 		}
 	}
-	if len(s.pendingLosses()) > 0 {
-		return "" // what the primary does not know may be what it lost
+	s.ends.apply(c, infos)
+	err := s.journal.Adopt(context.WithoutCancel(ctx), infos)
+	ended, look := s.ends.end(c)
+	if err == nil {
+		err = s.applyEnds(ctx, ended)
 	}
-	if err := s.journal.Discard(ctx, gone); err != nil {
-		s.log.Warn("journal not tidied", "error", err)
+	if err == nil && len(look) > 0 {
+		err = s.copyAgain(ctx, look)
 	}
-	return page.Cursor
+	s.offerAgain(c.losses)
+	return errors.Join(err, <-remembered)
+}
+
+// copyAgain makes the copies that the journal has of ids agree with the primary.
+func (s *Store) copyAgain(ctx context.Context, ids []string) error {
+	if s.journalEmpty() {
+		return nil
+	}
+	var held []string
+	for i, f := range s.journal.Find(ids) {
+		if living(f) {
+			held = append(held, ids[i])
+		}
+	}
+	_, err := s.copyPrimary(ctx, held)
+	return err
+}
+
+// copyPrimary journals what the primary has of those jobs that ask for it. It
+// reports whether the primary has answered.
+func (s *Store) copyPrimary(ctx context.Context, ids []string) (answered bool, err error) {
+	if len(ids) == 0 {
+		return true, nil
+	}
+	c := s.watchEnd()
+	var infos []job.Info
+	err = s.ask(ctx, func(ctx context.Context, p Primary) (err error) {
+		infos, err = p.Get(ctx, ids)
+		return err
+	})
+	if err != nil {
+		s.ends.end(c)
+		return false, fmt.Errorf("journal: look at jobs in Redis: %w", err)
+	}
+	var live, ended []job.Info
+	for i := range infos {
+		switch st := infos[i].State; {
+		case st == job.Done || st == job.Cancelled:
+			ended = append(ended, infos[i])
+		case st != "" && s.journalled(&infos[i].Job):
+			live = append(live, infos[i])
+		}
+	}
+	return true, errors.Join(s.applyEnds(ctx, ended), s.copyAll(ctx, c, live))
+}
+
+// journalMoved journals jobs that come from the local store and ask for it: those
+// that were merged, which the primary has in that state since c began to watch,
+// and of the others what the primary has. It fails if that does not say it; a
+// journal that fails is no reason to hold back jobs that the primary has.
+func (s *Store) journalMoved(ctx context.Context, c *ending, merged []job.Info, done []memdelay.Exported) error {
+	took := make(map[string]bool, len(merged))
+	var infos []job.Info
+	for _, i := range merged {
+		if took[i.ID] = true; s.journalled(&i.Job) && i.State != job.Done && i.State != job.Cancelled {
+			infos = append(infos, i)
+		}
+	}
+	err := s.copyAll(ctx, c, infos)
+	var kept []string
+	for i := range done {
+		if x := &done[i].Info; !took[x.ID] && s.journalled(&x.Job) {
+			kept = append(kept, x.ID)
+		}
+	}
+	answered, kerr := s.copyPrimary(ctx, kept)
+	if !answered {
+		return kerr
+	}
+	if err = errors.Join(err, kerr); err != nil {
+		s.log.Error("jobs are back in Redis, but not in the journal as asked", "error", err)
+	}
+	return nil
+}
+
+// dropBehind forgets the copies here of jobs that the primary had taken after all,
+// once the journal has those that ask for it. Nobody else has these deliveries yet,
+// so they cannot end meanwhile.
+func (s *Store) dropBehind(behind []job.Info) {
+	if len(behind) == 0 {
+		return
+	}
+	ctx := context.Background()
+	var refs []job.Ref
+	var kept []job.Info
+	for i := range behind {
+		refs = append(refs, behind[i].Ref())
+		if s.journalled(&behind[i].Job) {
+			kept = append(kept, behind[i])
+		}
+	}
+	err := s.copyAll(ctx, s.watchEnd(), kept)
+	if err == nil {
+		err = s.disk().Discard(ctx, refs)
+	}
+	if err != nil {
+		s.log.Warn("copies of jobs that Redis has delivered stay on this bridge's disk", "jobs", len(behind), "error", err)
+	}
+}
+
+// journalMemory is how long the journal remembers what ended, and at most so many.
+const (
+	journalMemory = time.Hour
+	journalNotes  = 1_000_000
+)
+
+// forgetEnds forgets what ended long ago.
+func (s *Store) forgetEnds() {
+	for memory := journalMemory; memory > time.Minute; memory /= 2 {
+		s.journal.PruneVerdicts(s.now().Add(-memory))
+		if s.journal.Usage().Verdicts <= journalNotes {
+			return
+		}
+	}
+}
+
+// living reports whether f is a job that has not ended.
+func living(f memdelay.Found) bool {
+	return f.State != "" && f.State != job.Done && f.State != job.Cancelled
 }

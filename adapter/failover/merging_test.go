@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"syscall"
@@ -22,7 +23,7 @@ var endings = []struct {
 	{"complete", true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Complete, 0) }, job.Done},
 	{"retry", true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Retry, now().Add(time.Hour)) }, job.Pending},
 	{"bury", true, func(s *scene, _ string, d job.Delivery) { s.mustSettle(d, job.Bury, 0) }, job.Dead},
-	{"cancel", false, func(s *scene, id string, _ job.Delivery) { s.cancel(id, job.ResultDone) }, job.Cancelled},
+	{"cancel", false, func(s *scene, id string, _ job.Delivery) { s.mustCancel(id) }, job.Cancelled},
 }
 
 // TestEndsWhileMerged: what becomes of a job while a merge of it is under way
@@ -82,10 +83,10 @@ func (s *scene) mustSettle(d job.Delivery, o job.Outcome, at job.Time) {
 	}
 }
 
-func (s *scene) cancel(id string, want job.Result) {
+func (s *scene) mustCancel(id string) {
 	s.Helper()
-	if c, err := s.store.Cancel(context.Background(), now(), []string{id}); err != nil || c[0].Result != want {
-		s.Errorf("cancel of %s: %+v, %v, want %s", id, c, err, want)
+	if c, err := s.store.Cancel(context.Background(), now(), []string{id}); err != nil || c[0].Result != job.ResultDone {
+		s.Errorf("cancel of %s: %+v, %v, want it done", id, c, err)
 	}
 }
 
@@ -97,7 +98,7 @@ func TestCancelledInAClaim(t *testing.T) {
 		s.afterNext("put", func() error { return errLost })
 		merge := s.holdMerge()
 		j := s.one(mk(id, 0), job.StoredLocal)
-		s.afterNext("claim", func() error { s.cancel(j.ID, job.ResultDone); return nil })
+		s.afterNext("claim", func() error { s.mustCancel(j.ID); return nil })
 		s.silent("the claim")
 		s.silent("after it")
 		merge()
@@ -202,6 +203,47 @@ func TestLossInACompletion(t *testing.T) {
 			s.silentThroughout()
 			s.want("j", job.Done, 1, job.StoredRedis)
 		})
+	}
+}
+
+// TestLossInACancel is the same with a cancellation, which fails then, or is
+// final.
+func TestLossInACancel(t *testing.T) {
+	s := newScene(t, withJournal)
+	s.put(journalled(mk("j", 20*time.Second))...)
+	s.afterNext("cancel", func() error { s.redis.RestartEmpty(); s.awaitOffer(); return nil })
+	c, err := s.store.Cancel(context.Background(), now(), []string{"j"})
+	if err != nil && errors.Is(err, job.ErrUnavailable) {
+		s.awaitMode(job.ModeRedis)
+		s.mustCancel("j")
+	} else if err != nil || c[0].Result != job.ResultDone {
+		t.Errorf("cancel: %+v, %v", c, err)
+	}
+	s.awaitMode(job.ModeRedis)
+	s.silentThroughout()
+	if i := s.get("j"); i.State != job.Cancelled {
+		t.Errorf("the job is %s at attempt %d", i.State, i.Attempt)
+	}
+}
+
+// TestLossInAPut is the same with a put: what is confirmed is in Redis in the end.
+func TestLossInAPut(t *testing.T) {
+	s := newScene(t, withJournal)
+	s.put(journalled(mk("before", time.Hour))...)
+	s.afterNext("put", func() error { s.redis.RestartEmpty(); s.awaitOffer(); return nil })
+	j := journalled(mk("j", 20*time.Second))
+	res, err := s.store.Put(context.Background(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.awaitMode(job.ModeRedis)
+	if errors.Is(res[0].Err, job.ErrUnavailable) {
+		s.put(j...)
+	}
+	s.settledDown()
+	s.want("j", job.Pending, 0, job.StoredBoth)
+	if ds := s.claimUntil(30 * time.Second); len(ds) != 1 {
+		t.Errorf("delivered %+v, want the job that was put", ds)
 	}
 }
 

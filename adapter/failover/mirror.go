@@ -79,10 +79,10 @@ func (s *Store) addNear(gone map[string]uint64, infos []job.Info) bool {
 	for i := range infos {
 		ids[i] = infos[i].ID
 	}
-	here, copies := s.disk().Find(ids), s.mirror.Find(ids)
+	here, copies, finished := s.disk().Find(ids), s.mirror.Find(ids), s.finished(ids)
 	keep := infos[:0]
 	for i := range infos {
-		if here[i].State == "" && (copies[i].State == "" || copies[i].Incarnation < infos[i].Incarnation) {
+		if finished(i, infos[i].Incarnation) == "" && here[i].State == "" && (copies[i].State == "" || copies[i].Incarnation < infos[i].Incarnation) {
 			keep = append(keep, infos[i])
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Store) unmirror(refs []job.Ref) {
 // claimed notes deliveries of the primary. It returns those that are still in
 // force: when the mode has changed meanwhile, the local store may have them by now.
 func (s *Store) claimed(ds []job.Delivery) []job.Delivery {
-	if len(ds) == 0 {
+	if ds = s.unfinished(ds); len(ds) == 0 {
 		return ds
 	}
 	ids, infos := make([]string, len(ds)), make([]job.Info, len(ds))
@@ -165,7 +165,7 @@ func (s *Store) claimed(ds []job.Delivery) []job.Delivery {
 	s.move.Lock()
 	defer s.move.Unlock()
 	here, turned := s.disk().Find(ids), !s.remote()
-	var behind []job.Ref
+	var behind []job.Info
 	keep := ds[:0]
 	running := infos[:0]
 	for i := range ds {
@@ -173,16 +173,12 @@ func (s *Store) claimed(ds []job.Delivery) []job.Delivery {
 			if turned || over(here[i], &ds[i]) {
 				continue
 			}
-			behind = append(behind, ds[i].Ref()) // a copy of a put that the primary took after all
+			behind = append(behind, infos[i]) // a copy of a put that the primary took after all
 		}
 		keep, running = append(keep, ds[i]), append(running, infos[i])
 	}
 	s.toMirror(running)
-	if len(behind) > 0 {
-		if err := s.disk().Discard(context.Background(), behind); err != nil {
-			s.log.Warn("copies of jobs that Redis has delivered stay on this bridge's disk", "jobs", len(behind), "error", err)
-		}
-	}
+	s.dropBehind(behind)
 	return keep
 }
 

@@ -55,9 +55,7 @@ func TestModel(t *testing.T) {
 
 func runModel(t *testing.T, seed uint64, length time.Duration) {
 	t.Logf("DELAYBRIDGE_SEED=%d replays this", seed)
-	// Otherwise a killed Redis loses what it has confirmed and not yet written: it
-	// does not write while it syncs what it wrote before.
-	m := &model{rig: newRig(t, func(o *rigOptions) { o.redis = []string{"--appendfsync", "always"} }), jobs: map[string]*life{}}
+	m := &model{rig: newRig(t), jobs: map[string]*life{}}
 	end := time.Now().Add(length)
 	var wg sync.WaitGroup
 	for i := range 3 {

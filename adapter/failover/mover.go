@@ -17,9 +17,10 @@ const (
 	mergeBatch = 1024
 	// mergeTimeout bounds one such call.
 	mergeTimeout = 2 * time.Second
-	// busyPause is how long to wait for jobs that cannot be merged while another
-	// one of their id runs.
-	busyPause = 250 * time.Millisecond
+	// changePause is how long to wait when all of a batch has changed while it was
+	// merged; after maxIdle such batches the rest is left for the next tick.
+	changePause = 20 * time.Millisecond
+	maxIdle     = 20
 )
 
 // moveLoop merges what the local store holds into the primary, whenever there is
@@ -45,8 +46,9 @@ func (s *Store) moveLoop(ctx context.Context) {
 func (s *Store) migrate(ctx context.Context) {
 	start, moved, back := time.Now(), 0, s.Mode() == job.ModeMigrating
 	id := s.o.Bridge + "-" + strconv.FormatInt(start.UnixMilli(), 36)
-	for {
-		n, left, err := s.mergeBatch(ctx, id, false)
+	busy := map[string]bool{}
+	for idle := 0; ; {
+		n, left, err := s.mergeBatch(ctx, id, false, busy)
 		if moved += n; n > 0 {
 			s.o.Observer.Recovery(time.Since(s.recovering(start, back)), n)
 		}
@@ -58,8 +60,13 @@ func (s *Store) migrate(ctx context.Context) {
 		if ctx.Err() != nil || !s.remote() {
 			return
 		}
-		if left == 0 || n == 0 && !s.changing(ctx) {
+		if left == 0 || idle > maxIdle {
 			break
+		}
+		if idle++; n > 0 {
+			idle = 0
+		} else if !pause(ctx, changePause) {
+			return
 		}
 	}
 	if moved > 0 {
@@ -80,13 +87,6 @@ func (s *Store) recovering(start time.Time, back bool) time.Time {
 		return time.Unix(0, at)
 	}
 	return start
-}
-
-// changing waits for jobs that change while they are merged, and reports whether
-// it is worth another try: of those that are still there the primary has another
-// one.
-func (s *Store) changing(ctx context.Context) bool {
-	return pause(ctx, busyPause/10) && s.remote() && s.disk().Usage().Verdicts > 0
 }
 
 // arrived ends a migration.
@@ -120,9 +120,10 @@ func (s *Store) syncStates(ctx context.Context) {
 
 // syncAll merges states until few are left.
 func (s *Store) syncAll(ctx context.Context) error {
+	busy := map[string]bool{}
 	for {
 		ctx, cancel := context.WithTimeout(ctx, mergeTimeout)
-		n, err := s.mergeStates(ctx)
+		n, err := s.mergeStates(ctx, busy)
 		cancel()
 		if err != nil || n < mergeBatch/4 {
 			return err
@@ -131,15 +132,15 @@ func (s *Store) syncAll(ctx context.Context) error {
 }
 
 // mergeStates merges a batch of what happened to the primary's own jobs.
-func (s *Store) mergeStates(ctx context.Context) (int, error) {
-	n, _, err := s.mergeBatch(ctx, "states", true)
+func (s *Store) mergeStates(ctx context.Context, busy map[string]bool) (int, error) {
+	n, _, err := s.mergeBatch(ctx, "states", true, busy)
 	return n, err
 }
 
 // mergeBatch merges one batch. It returns how many jobs have left the local
 // store and how many were in the batch.
-func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool) (moved, found int, err error) {
-	list := s.disk().Export(mergeBatch, statesOnly)
+func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool, busy map[string]bool) (moved, found int, err error) {
+	list := s.disk().Export(mergeBatch, statesOnly, func(id string) bool { return busy[id] })
 	if len(list) == 0 {
 		return 0, 0, nil
 	}
@@ -152,10 +153,11 @@ func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool) (mov
 	for i := range list {
 		items[i].Info, items[i].Fresh = list[i].Info, list[i].Fresh
 	}
-	c := s.watch.begin()
+	c, e := s.watch.begin(), s.watchEnd()
 	res, err := s.mergeItems(ctx, items)
 	if err != nil {
 		s.watch.end(c)
+		s.ends.end(e)
 		return 0, found, err
 	}
 	done := make([]memdelay.Exported, 0, len(list))
@@ -163,6 +165,7 @@ func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool) (mov
 	for i := range list {
 		switch res[i] {
 		case job.Busy:
+			busy[list[i].ID] = true
 			continue
 		case job.Joined:
 			s.log.Info("two jobs of one id are one now", "id", list[i].ID, "target", list[i].Target, "migration", id)
@@ -171,6 +174,10 @@ func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool) (mov
 			merged = append(merged, list[i].Info)
 		}
 		done = append(done, list[i])
+	}
+	if err := s.journalMoved(context.WithoutCancel(ctx), e, merged, done); err != nil {
+		s.watch.end(c)
+		return 0, found, err
 	}
 	changed, err := s.forget(ctx, c, done, merged)
 	return len(done) - changed, found, err
@@ -187,15 +194,10 @@ func (s *Store) mergeItems(ctx context.Context, items []job.MergeItem) ([]job.Me
 	return res, nil
 }
 
-// forget removes jobs here that the primary has, once the journal has those that
-// ask for it. The merged ones that may be needed soon are in the mirror at the
-// same time, so that whoever settles one finds it.
+// forget removes jobs here that the primary has. The merged ones that may be needed
+// soon are in the mirror at the same time, so that whoever settles one finds it.
 func (s *Store) forget(ctx context.Context, c *watched, done []memdelay.Exported, merged []job.Info) (changed int, err error) {
 	ctx = context.WithoutCancel(ctx)
-	if err := s.journalMoved(ctx, done); err != nil {
-		s.watch.end(c)
-		return 0, err
-	}
 	s.move.Lock()
 	defer s.move.Unlock()
 	gone := s.watch.end(c)

@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/adapter/failover"
 	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/memdelay/wal/crashfs"
 )
 
 // TestReadingOvertaken: what was read from Redis for the mirror is out of date
@@ -85,11 +87,56 @@ func TestCancelAnsweredAfterTheTurn(t *testing.T) {
 			}
 			return nil
 		})
-		s.cancel(j.ID, job.ResultDone)
+		s.mustCancel(j.ID)
 		s.silent("in local mode")
 		s.plug()
 		s.settledDown()
 		s.want(j.ID, job.Cancelled, 0, job.StoredRedis)
 		s.silentThroughout()
 	})
+}
+
+// TestLossAndReading: Redis has lost a completion and been given the job by the
+// journal, and the mirror reads it from there before the bridge has told Redis
+// once more that it is complete.
+func TestLossAndReading(t *testing.T) {
+	fs, disk := crashfs.New(1), newGate()
+	s := newScene(t, withJournal, onDisk(fs), withLimits(func(l *failover.Thresholds) { l.ProbeFailures = 2 }))
+	fs.Inject(disk.pass)
+	s.put(journalled(mk("j", 0))...)
+	d := s.claim(1)[0]
+	read := make(chan struct{})
+	s.afterNext("settle", func() error {
+		s.redis.RestartEmpty()
+		s.awaitOffer()
+		s.eventually("Redis is back", func() bool { return s.store.Mode() != job.ModeLocal })
+		disk.shut() // keeps the journal from noting the end
+		go func() {
+			defer close(read)
+			<-disk.reached
+			for range 3 { // when one begins, what was read before is in the mirror
+				s.readAnew()
+			}
+			disk.open()
+		}()
+		return nil
+	})
+	s.mustSettle(d, job.Complete, 0)
+	s.await("the reading", read)
+	s.awaitMode(job.ModeRedis)
+	s.silentThroughout()
+	s.want("j", job.Done, 1, job.StoredRedis)
+}
+
+// readAnew makes the mirror read Redis from the beginning, and returns when that
+// has answered.
+func (s *scene) readAnew() {
+	read := make(chan struct{})
+	s.afterNext("upcoming", func() error { close(read); return nil })
+	s.beforeNext("probe", func() error { return errLost }) // the one after it is good again
+	select {
+	case <-read:
+	case <-time.After(patient):
+		s.Error("the mirror does not read Redis anew")
+	}
 }

@@ -11,6 +11,9 @@ import (
 // errDirect is why a put did not even try the primary.
 var errDirect = errors.New("it did not answer the call before in time")
 
+// errForgotten is why a put that the primary confirmed is in doubt.
+var errForgotten = errors.New("it has lost data at the same time")
+
 // Put implements [job.Queue]. A batch that the primary does not confirm within
 // the hand-over time is in the local store when Put returns.
 func (s *Store) Put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error) {
@@ -67,20 +70,30 @@ func (s *Store) putSome(jobs []job.Job, at []int, res []job.PutResult, put func(
 }
 
 func (s *Store) put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error) {
+	if res, refused, err := s.refuseUnkept(jobs, func(some []job.Job) ([]job.PutResult, error) { return s.put(ctx, some) }); refused {
+		return res, err
+	}
 	why := errDirect
 	if s.remote() && (!s.direct.Load() || s.localUsable() != nil) {
-		c := s.watch.begin()
+		c, e := s.watch.begin(), s.watchEnds(jobs)
+		losses := s.lossCount.Load()
 		res, err := s.putPrimary(ctx, jobs)
+		if err == nil && losses != s.lossCount.Load() {
+			err = errForgotten
+		}
 		if err == nil {
 			s.replaced(jobs, res)
 			s.mirrorNear(c, s.stored(jobs, res))
-			return res, s.keep(ctx, jobs, res)
+			s.keep(ctx, e, jobs, res)
+			return res, nil
 		}
 		s.direct.Store(true)
 		why = err
 		if res, err = s.putSuspect(ctx, c, jobs); err != nil {
+			s.ends.end(e)
 			return nil, unavailable(why, err)
 		}
+		s.keep(ctx, e, jobs, res) // those that turned out to be there
 		s.handedOver(res)
 		return res, nil
 	}

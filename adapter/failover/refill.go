@@ -11,6 +11,9 @@ const (
 	// refillEvery is how often the mirror is moved on. The horizon is read a
 	// little further each time, so that no due job is missed.
 	refillEvery = 5 * time.Second
+	// reread is how often the whole horizon is read where peers may have put jobs
+	// into the part that was read already.
+	reread = 15 * time.Second
 	// refillBatch is how many jobs are read at once.
 	refillBatch = 2048
 	// overdue is how long after its due time a job that nobody claims stays in
@@ -24,6 +27,7 @@ const (
 // answers again, for the time until it is trusted.
 func (s *Store) mirrorLoop(ctx context.Context) {
 	var read job.Time // up to here
+	whole := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -34,14 +38,19 @@ func (s *Store) mirrorLoop(ctx context.Context) {
 			read = 0
 		case <-timer.C:
 		}
+		if !s.o.Peers.Alone() && time.Since(whole) > reread {
+			read, whole = 0, time.Now()
+		}
 		timer.Reset(min(refillEvery, s.limits.Load().Horizon/4))
 		if !s.remote() && !s.answers.Load() {
 			continue
 		}
 		if s.remote() {
 			past := s.now().Add(-overdue)
-			s.mirror.TakeDue(past, s.mirror.Usage().Jobs)
-			s.mirror.TakeExpired(past, s.mirror.Usage().Jobs)
+			for len(s.mirror.TakeDue(past, mergeBatch)) > 0 {
+			}
+			for len(s.mirror.TakeExpired(past, mergeBatch)) > 0 {
+			}
 		}
 		read = s.refill(ctx, read)
 	}
@@ -72,19 +81,25 @@ func (s *Store) refill(ctx context.Context, from job.Time) job.Time {
 	return from
 }
 
-// upcoming reads from the primary, which in local mode has not to be trusted
-// yet.
+// upcoming reads from the primary.
 func (s *Store) upcoming(ctx context.Context, from, until job.Time, limit int) (infos []job.Info, complete job.Time, err error) {
-	read := func(ctx context.Context, p Primary) (err error) {
+	err = s.ask(ctx, func(ctx context.Context, p Primary) (err error) {
 		infos, complete, err = p.Upcoming(ctx, from, until, limit)
 		return err
-	}
+	})
+	return infos, complete, err
+}
+
+// ask reads from the primary, which in local mode has not to be trusted yet.
+func (s *Store) ask(ctx context.Context, read func(context.Context, Primary) error) error {
 	if s.remote() {
-		err = s.call(ctx, mergeTimeout, read)
-		return infos, complete, err
+		return s.call(ctx, mergeTimeout, read)
+	}
+	p := s.primary.Load()
+	if p == nil {
+		return errNoPrimary
 	}
 	ctx, cancel := context.WithTimeout(ctx, mergeTimeout)
 	defer cancel()
-	err = read(ctx, s.primary.Load().Primary)
-	return infos, complete, err
+	return read(ctx, p.Primary)
 }

@@ -38,7 +38,7 @@ func TestRestartWithAllStates(t *testing.T) {
 		s.mustSettle(held[owner+"later"], job.Retry, now().Add(time.Hour))
 		s.mustSettle(held[owner+"again"], job.Retry, now())
 		s.mustSettle(held[owner+"dead"], job.Bury, 0)
-		s.cancel(owner+"cancelled", job.ResultDone)
+		s.mustCancel(owner + "cancelled")
 	}
 	s.stop()
 	s.setAway(false)

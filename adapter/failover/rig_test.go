@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testredis"
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/memdelay"
+	"github.com/delaybridge/delaybridge/memdelay/wal"
 	"github.com/delaybridge/delaybridge/redisdelay"
 )
 
@@ -30,6 +32,10 @@ var quick = failover.Thresholds{
 	Dwell: 50 * time.Millisecond, MaxDwell: 100 * time.Millisecond, HandOver: 100 * time.Millisecond,
 }
 
+// synced is a Redis that loses nothing when it is killed. With the default it
+// does not write while it syncs what it wrote before.
+var synced = []string{"--appendfsync", "always"}
+
 // rig is a failover store over a real Redis behind a proxy.
 type rig struct {
 	testing.TB
@@ -39,23 +45,26 @@ type rig struct {
 	opts          rigOptions
 	store         *failover.Store
 	local, mirror *memdelay.Store
+	journal       *memdelay.Store // nil without
 	seen          *observer
-	stop          func() // ends the store as a crash of the process would, if later than a commit
+	known         atomic.Pointer[[]byte] // what the store has remembered
+	stop          func()                 // ends the store as a crash of the process would, if later than a commit
 }
 
 type rigOptions struct {
-	limits  failover.Thresholds
-	journal bool
-	local   memdelay.Options
-	redis   []string // arguments of the server
-	peers   failover.Peers
-	badDisk bool                                    // what is open cannot be closed properly
-	wrap    func(failover.Primary) failover.Primary // nil: the primary as it is
+	limits    failover.Thresholds
+	journal   bool
+	journalFS wal.FS // nil: as local has it
+	local     memdelay.Options
+	redis     []string // arguments of the server
+	peers     failover.Peers
+	badDisk   bool                                    // what is open cannot be closed properly
+	wrap      func(failover.Primary) failover.Primary // nil: the primary as it is
 }
 
 func newRig(t testing.TB, change ...func(*rigOptions)) *rig {
 	t.Helper()
-	o := rigOptions{limits: quick, local: memdelay.Options{MaxJobs: 100_000}}
+	o := rigOptions{limits: quick, local: memdelay.Options{MaxJobs: 100_000}, redis: synced}
 	for _, f := range change {
 		f(&o)
 	}
@@ -79,6 +88,9 @@ func (r *rig) start() {
 	logger := slog.New(log)
 	durable := func(name string) *memdelay.Store {
 		o := r.opts.local
+		if name == "journal" && r.opts.journalFS != nil {
+			o.FS = r.opts.journalFS
+		}
 		o.Verdicts, o.Nonce, o.Logger = true, redisdelay.NewNonce, logger
 		s, err := memdelay.Open(filepath.Join(r.dir, name), o)
 		if err != nil {
@@ -90,9 +102,14 @@ func (r *rig) start() {
 	opts := failover.Options{
 		Bridge: "b1", Local: r.local, Mirror: r.mirror, Peers: r.opts.peers,
 		Logger: logger, Thresholds: r.opts.limits, Observer: r.seen, Permanent: redisdelay.Permanent,
+		Remember: func(b []byte) error { r.known.Store(&b); return nil },
 		Open: func(ctx context.Context, lost func(int, string)) (failover.Primary, error) {
+			var known []byte
+			if b := r.known.Load(); b != nil {
+				known = *b
+			}
 			p, err := redisdelay.Open(ctx, redisdelay.Options{
-				URL: r.proxy.URL(), BridgeID: "b1", OnDataLoss: lost, Logger: logger, LookEvery: -1,
+				URL: r.proxy.URL(), BridgeID: "b1", OnDataLoss: lost, Known: known, Logger: logger, LookEvery: -1,
 			})
 			if err != nil || r.opts.wrap == nil {
 				return p, err
@@ -101,7 +118,8 @@ func (r *rig) start() {
 		},
 	}
 	if r.opts.journal {
-		opts.Journal = durable("journal")
+		r.journal = durable("journal")
+		opts.Journal = r.journal
 	}
 	store, err := failover.Open(context.Background(), opts)
 	if err != nil {

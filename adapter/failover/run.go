@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -146,6 +144,11 @@ func (s *Store) lookForLosses(ctx context.Context, h *health) {
 	default:
 		s.trip("it has lost data, and takes back what the journal has")
 		h.left = time.Time{} // nothing to wait for
+		if s.remote() {      // there is nothing to turn to
+			if err := s.makeGood(ctx); err != nil {
+				s.log.Warn("Redis does not take back what the journal has", "error", err)
+			}
+		}
 	}
 }
 
@@ -255,7 +258,7 @@ func (s *Store) abandon(ctx context.Context) error {
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	for part := range slices.Chunk(s.disk().Export(math.MaxInt32, false), mergeBatch) {
+	for part := range s.disk().All(mergeBatch) {
 		items := make([]job.MergeItem, len(part))
 		for i := range part {
 			items[i].Info = part[i].Info
@@ -275,8 +278,8 @@ func (s *Store) turnBack(ctx context.Context) error {
 	defer s.gate.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, comeBackTimeout)
 	defer cancel()
-	for {
-		n, err := s.mergeStates(ctx)
+	for busy := map[string]bool{}; ; {
+		n, err := s.mergeStates(ctx, busy)
 		if err != nil {
 			return err
 		}
@@ -286,7 +289,8 @@ func (s *Store) turnBack(ctx context.Context) error {
 	}
 	if !s.o.Peers.Alone() {
 		// Others may have changed the jobs whose copies were not needed.
-		s.mirror.TakeDue(farAhead, s.mirror.Usage().Jobs)
+		for len(s.mirror.TakeDue(farAhead, mergeBatch)) > 0 {
+		}
 	}
 	s.sensor.reset(*s.limits.Load())
 	s.direct.Store(false)

@@ -89,12 +89,13 @@ func (s *Store) settlePrimary(ctx context.Context, now job.Time, list []job.Sett
 	}
 	s.settledThere(now, list, res)
 	s.endHere(ctx, now, completed(list, res))
-	if err := s.journalEnds(ctx, now, list, res); err != nil || losses == s.lossCount.Load() {
-		return res, err
+	s.journalEnds(ctx, now, list, res)
+	if losses != s.lossCount.Load() {
+		// The primary may have lost it, and been given it again by the journal, in
+		// between: it must be told once more.
+		s.endAgain(ctx, now, list, res)
 	}
-	// The primary may have lost it, and been given it again by the journal, in
-	// between: it must be told once more.
-	return res, s.endAgain(ctx, now, list, res)
+	return res, nil
 }
 
 // completed returns which of the settlements have completed a job.
@@ -200,7 +201,8 @@ func (s *Store) settleLocal(ctx context.Context, now job.Time, list []job.Settle
 		}
 		left = slices.DeleteFunc(left, func(i int) bool { return res[i] != job.Unreachable })
 	}
-	return res, s.journalEnds(ctx, now, list, res)
+	s.journalEnds(ctx, now, list, res)
+	return res, nil
 }
 
 // settleKnown is one try of settleLocal; what is in neither store is

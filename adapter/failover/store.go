@@ -22,6 +22,8 @@ type Primary interface {
 	Upcoming(ctx context.Context, from, until job.Time, limit int) (jobs []job.Info, complete job.Time, err error)
 	// Probe tells whether it can be read and written.
 	Probe(ctx context.Context) error
+	// Known is what it has confirmed until now, for the next process.
+	Known() []byte
 	// Now is the local time, corrected to that of the primary.
 	Now() time.Time
 }
@@ -38,6 +40,10 @@ type Options struct {
 	Local     *memdelay.Store // with a log, and with verdicts
 	Mirror    *memdelay.Store // in memory
 	Journal   *memdelay.Store // with a log; nil: no journal
+	// Remember makes what Known of the primary has returned durable, in place of what
+	// it was given before. Open must hand it to the primary of the next process.
+	// nil: nothing is remembered, and a loss while no process runs is not noticed.
+	Remember func(known []byte) error
 	// Now is the clock until the primary has been reached; nil: the wall clock at
 	// start, continued by the monotonic clock.
 	Now        func() time.Time
@@ -125,6 +131,9 @@ type Store struct {
 	kick      chan struct{} // the local store has something to move
 	anew      chan struct{} // the mirror must be read from the beginning
 	lossCount atomic.Int64  // how often the primary has lost data
+	ends      endings       // what the journal must hear of
+	knownMu   sync.Mutex    // held while what the primary has confirmed is written
+	known     []byte        // what was written last
 	lossMu    sync.Mutex
 	losses    []string // data that the primary lost, not yet made good
 }
