@@ -72,7 +72,7 @@ var keys = []*key{
 	{name: "local.max_jobs", unit: "jobs", reload: true, defHelp: "10000 with Redis, else 1000000",
 		help: "jobs that the local store holds at most, dead ones included; then 429", set: positive(func(c *config) *int { return &c.localMaxJobs })},
 	{name: "local.max_bytes", def: "1GiB", unit: "bytes", reload: true,
-		help: "bytes that they may have; then 429", set: bytesOf(func(c *config) *int64 { return &c.localMaxBytes })},
+		help: "bytes that they may have, with what is noted of jobs that ended and Redis must still be told; then 429", set: bytesOf(func(c *config) *int64 { return &c.localMaxBytes })},
 	{name: "durability", unit: "local", defHelp: "as each job asks",
 		help: "local: every job as if it had the header Delay-Durability: local", set: durability},
 	{name: "service", def: "delaybridge", unit: "text",
