@@ -105,9 +105,9 @@ func TestMergeMany(t *testing.T) {
 	if i := l.get(second.ID); i.State != job.Done {
 		t.Errorf("the id that repeats is %+v, want done", i)
 	}
-	refs, err := l.s.Merged(context.Background())
+	refs, _, err := l.s.readTaken(context.Background())
 	if err != nil || len(refs) != 1500 {
-		t.Errorf("Merged: %d jobs, %v, want 1500", len(refs), err)
+		t.Errorf("noted as taken: %d jobs, %v, want 1500", len(refs), err)
 	}
 	if ds := l.claim(3*time.Hour, ""); len(ds) != 1499 {
 		t.Errorf("%d jobs delivered, want 1499", len(ds))

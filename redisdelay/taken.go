@@ -33,13 +33,6 @@ func (t *taken) forget(shard, shards int) {
 // takenField is the field of meta with the list.
 func (s *Store) takenField() string { return "merged:" + s.opts.BridgeID }
 
-// Merged returns what the last Merge of this bridge has taken on each shard, as
-// ID, Shard and Incarnation. Merge itself knows better than to take these again.
-func (s *Store) Merged(ctx context.Context) ([]job.Ref, error) {
-	refs, _, err := s.readTaken(ctx)
-	return refs, err
-}
-
 // readTaken reads the lists, and the number of the last Merge per shard.
 func (s *Store) readTaken(ctx context.Context) (refs []job.Ref, numbers []int64, err error) {
 	pipe := s.client.Pipeline()
