@@ -270,7 +270,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	fs.SetSpace(0)
 	<-synced // the log looks again by itself
-	for _, err = s.Settle(ctx, 1, nil); err != nil; _, err = s.Settle(ctx, 1, nil) {
+	for s.Usage().LogErr != nil {
 		runtime.Gosched() // it is about to say so
 	}
 	mustPut(t, s, simple("later", 1))
