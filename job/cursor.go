@@ -22,7 +22,7 @@ func Cursor(next Time, id string) string {
 func ParseCursor(cursor string) (next Time, id string, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) < 8 {
-		return 0, "", ErrHeader.With("cursor %q not readable: pass the one of the page before", cursor)
+		return 0, "", ErrHeader.With("cursor %.40q not readable: pass the one of the page before, or none to start", cursor)
 	}
 	return Time(binary.BigEndian.Uint64(b)), string(b[8:]), nil
 }

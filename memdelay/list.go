@@ -3,8 +3,6 @@ package memdelay
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -78,17 +76,14 @@ func (k key) compare(other key) int {
 	return strings.Compare(k.id, other.id)
 }
 
-func (k key) cursor() string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(k.next))
-	return base64.RawURLEncoding.EncodeToString(append(b, k.id...))
-}
+func (k key) cursor() string { return job.Cursor(k.next, k.id) }
 
 func parseCursor(cursor string) (key, error) {
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(b) < 9 {
-		return key{}, job.ErrHeader.With("cursor %.40q not valid; use the cursor of the page before, or none to start", cursor)
+	next, id, err := job.ParseCursor(cursor)
+	if err == nil && id == "" {
+		err = job.ErrHeader.With("cursor %.40q names no job: pass the one of the page before, or none to start", cursor)
 	}
-	return key{job.Time(binary.BigEndian.Uint64(b)), string(b[8:])}, nil
+	return key{next, id}, err
 }
 
 // pager collects the first jobs after a key.

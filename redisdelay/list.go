@@ -3,8 +3,6 @@ package redisdelay
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"slices"
 	"strconv"
 
@@ -25,21 +23,14 @@ func (p position) compare(q position) int {
 	return cmp.Or(cmp.Compare(p.at, q.at), cmp.Compare(p.id, q.id))
 }
 
-// A cursor is base64 of the time, 8 bytes big-endian, and the id.
-func (p position) cursor() string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(p.at))
-	return base64.RawURLEncoding.EncodeToString(append(b, p.id...))
-}
+func (p position) cursor() string { return job.Cursor(p.at, p.id) }
 
 func parseCursor(cursor string) (position, error) {
 	if cursor == "" {
 		return position{}, nil
 	}
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(b) < 8 {
-		return position{}, job.ErrHeader.With("cursor %q not readable: pass the one of the page before", cursor)
-	}
-	return position{set: true, at: job.Time(binary.BigEndian.Uint64(b)), id: string(b[8:])}, nil
+	at, id, err := job.ParseCursor(cursor)
+	return position{set: true, at: at, id: id}, err
 }
 
 // source is one sorted set of a list.
