@@ -3,6 +3,7 @@ package adapter
 import (
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/delaybridge/delaybridge/job"
 )
@@ -10,7 +11,7 @@ import (
 // stagnant takes back the ready jobs of lanes whose first one has waited for
 // room too long, so that they can be set aside. With overdue set, claims lag so
 // far behind that lanes which do move make way for the others as well.
-func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
+func (d *dispatcher) stagnant(overdue bool) (aside []*flight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	overdue = overdue && len(d.lanes) > 1
@@ -18,22 +19,22 @@ func (d *dispatcher) stagnant(now job.Time, overdue bool) (aside []*flight) {
 		if l.ready.len() == 0 || l.canSend() && !overdue {
 			continue
 		}
-		if now > d.enduresUntil(l) || overdue && l.ready.len() > maxClaimed/2 {
+		if d.endures(l) < 0 || overdue && l.ready.len() > maxClaimed/2 {
 			aside = append(aside, d.takeReady(l)...)
 		}
 	}
 	return aside
 }
 
-// enduresUntil is how long l's ready jobs may wait for room: not long when they
+// endures is how much longer l's ready jobs may wait for room: not long when they
 // keep those of other targets from being claimed, else a good part of their
 // lease. d.mu is held.
-func (d *dispatcher) enduresUntil(l *lane) job.Time {
+func (d *dispatcher) endures(l *lane) time.Duration {
 	wait := patience
 	if !d.starved { // there is room for theirs
 		wait = max(wait, l.ready.top().AckWait/4)
 	}
-	return l.ready.top().since.Add(wait)
+	return wait - d.ticks().sub(l.ready.top().since)
 }
 
 // takeReady empties l.ready for setting aside, and takes what is not due yet as

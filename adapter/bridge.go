@@ -248,7 +248,7 @@ func (b *Bridge) watchErrors() {
 			return
 		}
 		b.log.publish.Log(b.cfg.Logger, "the server does not let this bridge publish to a target: allow it in the bridge's permissions", "target", m[1])
-		b.settler.add(b.park(b.disp.refused(m[1], b.now()), noPermission)...)
+		b.settler.add(b.park(b.disp.refused(m[1]), noPermission)...)
 	})
 	b.in.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
@@ -261,7 +261,8 @@ const refusalWindow = 2 * time.Second
 
 // refused returns the deliveries to target that a refusal which just came can
 // be about.
-func (d *dispatcher) refused(target string, now job.Time) (fs []*flight) {
+func (d *dispatcher) refused(target string) (fs []*flight) {
+	at := d.ticks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lanes[target]
@@ -269,7 +270,7 @@ func (d *dispatcher) refused(target string, now job.Time) (fs []*flight) {
 		return nil
 	}
 	for _, a := range l.win.order {
-		if f := a.f; f.lane == l && !f.gone && now.Sub(f.since) < refusalWindow {
+		if f := a.f; f.lane == l && !f.gone && at.sub(f.since) < refusalWindow {
 			fs = append(fs, f)
 		}
 	}

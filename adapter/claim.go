@@ -91,7 +91,7 @@ func (b *Bridge) claimOnce(ctx context.Context, now job.Time) (next job.Time) {
 	for _, l := range append(hungry, probes...) {
 		earlier(b.claimAside(ctx, l, now))
 	}
-	b.setAside(ctx, b.disp.stagnant(now, overdue))
+	b.setAside(ctx, b.disp.stagnant(overdue))
 	earlier(b.disp.patienceEnds(now))
 	return next
 }
@@ -231,7 +231,7 @@ func (d *dispatcher) patienceEnds(now job.Time) (at job.Time) {
 	defer d.mu.Unlock()
 	for _, l := range d.active {
 		if l.ready.len() > 0 && !l.canSend() {
-			if t := d.enduresUntil(l).Add(time.Millisecond); at == 0 || t < at {
+			if t := now.Add(d.endures(l) + time.Millisecond); at == 0 || t < at {
 				at = t
 			}
 		}

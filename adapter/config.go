@@ -60,6 +60,15 @@ type Config struct {
 	// to stop, when no peer takes them over; default 10 s.
 	Drain time.Duration
 
+	// WorkerTTL is how long a worker counts as alive after its last heartbeat;
+	// default 6 s, three beats of the library.
+	WorkerTTL time.Duration
+	// WorkerPing is how often a worker that holds jobs is asked whether it is
+	// still connected; default 300 ms.
+	WorkerPing time.Duration
+	// OwnerKeys shows people which worker owns which job; nil: nobody does.
+	OwnerKeys OwnerKeys
+
 	// Journal says what becomes of jobs with Delay-Durability: local; default:
 	// they are refused.
 	Journal Journal
@@ -81,6 +90,11 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer for the metrics; default: a registry of its own.
 	Registerer prometheus.Registerer
+}
+
+// OwnerKeys shows what workers own. What it shows decides nothing.
+type OwnerKeys interface {
+	WriteOwners(ctx context.Context, updates []job.OwnerUpdate) error
 }
 
 // Journal says how a bridge keeps jobs on its own disk that ask for it.
@@ -118,6 +132,8 @@ const (
 	keyIntakeQueue  = "intake.queue"
 	keyStoreTimeout = "store_timeout"
 	keyDrain        = "drain"
+	keyWorkerTTL    = "workers.ttl"
+	keyWorkerPing   = "workers.ping"
 	keyDurability   = "durability"
 )
 

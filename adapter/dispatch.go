@@ -29,7 +29,8 @@ const (
 // The claimer fills the heap, the firer empties it, the settler and the
 // expirer end what was published. All share mu; none holds it across I/O.
 type dispatcher struct {
-	now func() job.Time
+	now   func() job.Time
+	ticks func() ticks
 
 	mu        sync.Mutex
 	heap      dueQueue           // claimed, not yet due
@@ -63,7 +64,7 @@ type sharedWindow struct {
 
 func newDispatcher(cfg Config, now func() job.Time, limit func() int) (*dispatcher, error) {
 	d := &dispatcher{
-		now: now, limit: limit,
+		now: now, ticks: tickClock(), limit: limit,
 		flights: make(map[string]*flight), lanes: make(map[string]*lane),
 		wakeClaim: make(chan struct{}, 1), wakeFire: make(chan struct{}, 1), wakeLease: make(chan struct{}, 1),
 		probeMin: cfg.ProbeMin, probeMax: cfg.ProbeMax,
@@ -115,7 +116,7 @@ func (d *dispatcher) window(target string) *window {
 // admit takes claimed deliveries in. It returns those that must be set aside
 // at once, because their target turned out to be blocked.
 func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) {
-	now := d.now()
+	now, at := d.now(), d.ticks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range inOrder(ds) {
@@ -135,7 +136,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 		d.claimed++
 		f.probe = fromAside && f.lane.parked != notParked
 		if fromAside || f.Next <= now {
-			d.makeReady(f, now)
+			d.makeReady(f, at)
 			continue
 		}
 		f.lane.early++
@@ -162,8 +163,8 @@ func inOrder(ds []job.Delivery) []*flight {
 }
 
 // makeReady queues a due job for its lane's window. d.mu is held.
-func (d *dispatcher) makeReady(f *flight, now job.Time) {
-	f.since = now
+func (d *dispatcher) makeReady(f *flight, at ticks) {
+	f.since = at
 	f.lane.ready.push(f)
 	if !f.lane.active {
 		f.lane.active = true
@@ -176,7 +177,7 @@ func (d *dispatcher) makeReady(f *flight, now job.Time) {
 func (d *dispatcher) lost(f *flight) {
 	d.drop(f)
 	if f.sent {
-		f.lane.win.expired(f, d.now())
+		f.lane.win.expired(f, d.ticks())
 		d.feed(f.lane)
 	} else {
 		d.claimed--
@@ -202,19 +203,20 @@ func (d *dispatcher) drop(f *flight) { f.gone = true }
 // batch, up to cap(batch) jobs that their windows let through, counted as
 // sent at now. next is when the following job is due, zero: none.
 func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next job.Time, more bool) {
+	at := d.ticks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for f := d.heap.top(); f != nil && f.Next <= now; f = d.heap.top() {
 		d.heap.pop()
 		if f.lane.early--; !f.gone {
-			d.makeReady(f, now)
+			d.makeReady(f, at)
 		}
 	}
 	keep := d.active[:0]
 	for _, l := range d.active {
 		for len(batch) < cap(batch) && l.canSend() {
 			if f := l.ready.pop(); !f.gone {
-				batch = append(batch, d.send(f, now))
+				batch = append(batch, d.send(f, now, at))
 			}
 		}
 		more = more || l.canSend()
@@ -232,15 +234,16 @@ func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next j
 }
 
 // send counts f as published at now. d.mu is held.
-func (d *dispatcher) send(f *flight, now job.Time) *flight {
-	f.sent, f.since = true, now
+func (d *dispatcher) send(f *flight, now job.Time, at ticks) *flight {
+	f.sent = true
+	f.renew(now, at)
 	d.claimed--
 	f.lane.win.sent(f)
 	f.lane.lastUsed = now
 	if f.probe {
 		f.lane.probing = true
 	}
-	if int64(f.leaseEnd()) < d.nextLease.Load() {
+	if int64(f.Deadline) < d.nextLease.Load() {
 		wake(d.wakeLease)
 	}
 	return f

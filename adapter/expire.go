@@ -109,6 +109,7 @@ const (
 // a lease from the publish and the store from the claim, so it may not be
 // over yet: then end is when it is.
 func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVerdict, end job.Time) {
+	at := d.ticks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f = d.flights[e.ID]
@@ -124,8 +125,8 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 		return f, leaseHeld, now.Add(expirePoll) // it is being settled
 	case !f.sent:
 		return f, leaseHeld, now.Add(f.AckWait)
-	case f.leaseEnd() > now:
-		return f, leaseHeld, f.leaseEnd()
+	case f.leaseLeft(at) > 0:
+		return f, leaseHeld, now.Add(f.leaseLeft(at))
 	case !f.lane.settled:
 		if f.probe {
 			f.Next = now // so that another job is the next probe
@@ -133,7 +134,7 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 		return f, leaseSpared, 0
 	}
 	d.drop(f)
-	f.lane.win.expired(f, now)
+	f.lane.win.expired(f, at)
 	wake(d.wakeFire)
 	d.feed(f.lane)
 	return f, leaseOver, 0
@@ -151,6 +152,7 @@ const (
 // the store, which has just told of all such leases, has not named: another
 // bridge or an operator has ended them, or Redis has lost them.
 func (d *dispatcher) dropOrphans(now job.Time) {
+	at := d.ticks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now < d.orphansAt {
@@ -158,7 +160,7 @@ func (d *dispatcher) dropOrphans(now job.Time) {
 	}
 	d.orphansAt = now.Add(orphanPause)
 	for _, f := range d.flights {
-		if f.sent && !f.gone && f.leaseEnd().Add(orphanAge) < now {
+		if f.sent && !f.gone && f.leaseLeft(at) < -orphanAge {
 			d.lost(f)
 			delete(d.flights, f.ID)
 		}

@@ -304,12 +304,12 @@ func (b *Bridge) published(fs []*flight) {
 func (d *dispatcher) finish(fs []*flight) []*flight {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.now()
+	at := d.ticks()
 	var out []*flight
 	for _, f := range fs {
 		if !f.gone {
 			d.drop(f)
-			f.lane.win.settled(now)
+			f.lane.win.settled(at)
 			f.lane.settled = true
 			out = append(out, f)
 			d.unpark(f.lane)

@@ -11,22 +11,40 @@ import (
 type flight struct {
 	job.Delivery
 	lane  *lane
-	sent  bool     // published; before that it waits in a heap
-	link  uint64   // how often the connection had been made anew before the publish
-	probe bool     // sent to find out whether a parked target takes jobs again
-	gone  bool     // ended or given back
-	since job.Time // when it became ready; once sent: from when its lease and its age count
+	sent  bool   // published; before that it waits in a heap
+	link  uint64 // how often the connection had been made anew before the publish
+	probe bool   // sent to find out whether a parked target takes jobs again
+	gone  bool   // ended or given back
+	since ticks  // when it became ready; once sent: from when its lease and its age count
 }
 
-// leaseEnd is when the lease runs out as the worker sees it: counted from the
-// publish, not from the claim.
-func (f *flight) leaseEnd() job.Time { return f.since.Add(f.AckWait) }
+// ticks is a point in time by a clock that nobody sets, in microseconds: a lease
+// of a worker and the age of a delivery do not change when the wall clock does.
+type ticks int64
+
+// sub returns t-u.
+func (t ticks) sub(u ticks) time.Duration { return time.Duration(t-u) * time.Microsecond }
+
+// tickClock returns a clock that begins now.
+func tickClock() func() ticks {
+	start := time.Now()
+	return func() ticks { return ticks(time.Since(start)/time.Microsecond) + 1 }
+}
+
+// leaseLeft is how long the lease still lasts as the worker sees it: counted from
+// the publish, not from the claim.
+func (f *flight) leaseLeft(at ticks) time.Duration { return f.AckWait - at.sub(f.since) }
+
+// renew begins the lease anew.
+func (f *flight) renew(now job.Time, at ticks) {
+	f.since, f.Deadline = at, now.Add(f.AckWait)
+}
 
 // ending is a settlement of f; at is what its outcome asks for, if anything.
 func (f *flight) ending(o job.Outcome, at job.Time) settlement {
 	return settlement{
 		Settlement: job.Settlement{Ref: f.Ref(), Outcome: o, At: at, Target: f.Target, Due: f.Due},
-		until:      max(f.Deadline, f.leaseEnd()),
+		until:      f.Deadline,
 	}
 }
 

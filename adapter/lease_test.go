@@ -274,3 +274,35 @@ func TestOrphanedDelivery(t *testing.T) {
 	}
 	r.done(m)
 }
+
+// TestLeaseDoesNotEndWithTheClock sets the clock far ahead while a worker has a
+// job: its lease lasts as long as it was told.
+func TestLeaseDoesNotEndWithTheClock(t *testing.T) {
+	var step atomic.Int64
+	store := &countingStore{Store: memdelay.New(memdelay.Options{})}
+	r := newRig(t, withStore(store), withConfig(func(c *adapter.Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+	}))
+	work := r.worker("t.x")
+	r.schedule("delay.in.0s.t.x", "p")
+	r.done(receive(t, work)) // from now on the target has a worker
+	r.schedule("delay.in.0s.t.x", "held", "Delay-Backoff", "0s")
+	held := receive(t, work)
+	step.Store(int64(time.Hour))
+	// What is due by the new clock is delivered, and leases are looked at twice.
+	for range 2 {
+		r.schedule("delay.in.0s.t.x", "p")
+		before := store.looks.Load()
+		r.done(receive(t, work))
+		for end := time.Now().Add(patient); store.looks.Load() == before; {
+			if time.Now().After(end) {
+				t.Fatal("nobody looks at leases")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if len(work) > 0 {
+		t.Errorf("%q is delivered again", receive(t, work).Data)
+	}
+	r.done(held)
+}

@@ -213,6 +213,7 @@ func (b *Bridge) replySubject(subject string) string {
 // holds, and ends or renews them at once, so that their slots are free while
 // the store is being told. It returns those that nobody subscribes to.
 func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*flight) {
+	at := d.ticks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	freed := false
@@ -228,10 +229,10 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 			unanswered = append(unanswered, f)
 			continue
 		case verbProgress:
-			f.since = now
+			f.renew(now, at)
 		default:
 			d.drop(f)
-			f.lane.win.settled(now)
+			f.lane.win.settled(at)
 			f.lane.ended++
 			freed = true
 		}

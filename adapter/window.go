@@ -1,10 +1,6 @@
 package adapter
 
-import (
-	"slices"
-
-	"github.com/delaybridge/delaybridge/job"
-)
+import "slices"
 
 // windowStart is the size of a new window: large enough that two or three
 // rounds of acknowledgements open it for a fast worker, small enough that a
@@ -19,16 +15,16 @@ type window struct {
 	limit    int
 	size     int
 	inFlight int
-	halved   job.Time // when a lease ran out last
-	order    []aged   // unsettled deliveries by age; those that ended are dropped lazily
-	queue    []*lane  // lanes with jobs set aside, in the order in which they get room
+	halved   ticks   // when a lease ran out last
+	order    []aged  // unsettled deliveries by age; those that ended are dropped lazily
+	queue    []*lane // lanes with jobs set aside, in the order in which they get room
 }
 
 // aged is a delivery with the time from which its age counted when it was
 // queued; a renewed lease makes it younger.
 type aged struct {
 	f     *flight
-	since job.Time
+	since ticks
 }
 
 func newWindow(limit int) *window {
@@ -48,20 +44,20 @@ func (w *window) sent(f *flight) {
 }
 
 // settled counts a delivery that a worker ended.
-func (w *window) settled(now job.Time) {
+func (w *window) settled(at ticks) {
 	w.inFlight--
 	f := w.oldest()
-	if w.size < w.limit && (f == nil || now.Sub(f.since) < f.AckWait/3) {
+	if w.size < w.limit && (f == nil || at.sub(f.since) < f.AckWait/3) {
 		w.size++
 	}
 }
 
 // expired counts a delivery whose lease ran out. Of those that ran out together
 // only the first halves the window: the others were sent into the same one.
-func (w *window) expired(f *flight, now job.Time) {
+func (w *window) expired(f *flight, at ticks) {
 	w.inFlight--
 	if f.since >= w.halved {
-		w.size, w.halved = max(1, w.size/2), now
+		w.size, w.halved = max(1, w.size/2), at
 	}
 }
 

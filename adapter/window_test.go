@@ -10,7 +10,7 @@ import (
 // windowRig drives a window with deliveries whose ack wait is 300 ms.
 type windowRig struct {
 	w   *window
-	now job.Time
+	now ticks
 }
 
 const (
@@ -35,7 +35,7 @@ func (r *windowRig) settle(fs ...*flight) {
 	}
 }
 
-func (r *windowRig) later(d time.Duration) { r.now = r.now.Add(d) }
+func (r *windowRig) later(d time.Duration) { r.now += ticks(d / time.Microsecond) }
 
 func (r *windowRig) want(t *testing.T, size, inFlight int) {
 	t.Helper()
