@@ -100,9 +100,13 @@ type ClaimRequest struct {
 	Until Time   // jobs whose next attempt is due at or before this
 	From  Time   // and at or after this; a hint: a store may ignore it
 	Max   int    // at most this many deliveries
-	Owner string // recorded with the lease; at most 128 bytes
+	Owner string // recorded with the lease; at most MaxOwner bytes
 	// Target, when set, claims from the jobs set aside for this target only.
 	Target string
+	// Slots, only with Target, are who gets the deliveries instead of Owner: in
+	// turn, each at most as many as it has free. A claim leases no more than
+	// they have free together.
+	Slots []Slot
 	// Blocked are targets that take nothing now: their due jobs are set aside
 	// instead of leased. A store may stop after setting aside a number of its
 	// choice. A target that has jobs set aside must stay in Blocked until a
@@ -139,6 +143,10 @@ const (
 	Bury
 	// Extend renews the lease until At, which may not be zero.
 	Extend
+	// Own is Extend, and makes Owner the owner of the lease, unless another
+	// worker has it: then the result is Taken and nothing changes. The owner that
+	// has it already may repeat it, and so may its worker at another bridge.
+	Own
 )
 
 // Settlement ends or renews one delivery.
@@ -157,6 +165,8 @@ type Settlement struct {
 	Spare bool
 	// Reason is why Bury ends the job, at most 255 bytes (longer ones are cut).
 	Reason string
+	// Owner is the new owner of Own, with a worker.
+	Owner string
 }
 
 // SettleResult is the outcome of one settlement.
@@ -168,6 +178,7 @@ const (
 	Repeated                        // Complete only: this very delivery was completed before
 	Stale                           // the Ref is not the job's present one; nothing changed
 	Unknown                         // no such job; nothing changed
+	Taken                           // Own only: another worker has the lease; nothing changed
 	Unreachable                     // the store that holds the job cannot be reached; whoever settles may repeat it
 )
 

@@ -40,6 +40,16 @@
 //
 // There is exactly one text for a delivery; [ParseToken] refuses all others.
 //
+// # Workers
+//
+//	<prefix>.hb.<worker>     heartbeats of a worker
+//	<prefix>.bye.<worker>    its farewell
+//	<prefix>.ping.<worker>   answered by it while it runs
+//	<prefix>.job.<worker>    jobs for this worker, see Delay-Target
+//	<prefix>.owner.<worker>  what it owns, told by bridges
+//
+// [Worker] and [WorkerWildcard] build them, [ParseWorker] reads them.
+//
 // # Other subjects
 //
 //	<prefix>.event.<name>         events, see [Event]

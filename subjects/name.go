@@ -42,6 +42,15 @@ func CheckBridgeID(id string) error {
 	return nil
 }
 
+// CheckWorkerID returns nil when id can name a worker, else ErrName: it is spelt
+// as a bridge id is.
+func CheckWorkerID(id string) error {
+	if !isName(id) || len(id) > maxBridgeID {
+		return fmt.Errorf("%w: worker id %s: want 1 to 64 letters, digits, _ and -", ErrName, quote(id))
+	}
+	return nil
+}
+
 // BridgeID makes a bridge id of a host name: dots and other characters that an
 // id cannot have become _, and it is cut to 64 bytes. An empty host gives an
 // empty id, which is not valid.

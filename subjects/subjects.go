@@ -55,3 +55,30 @@ func State(prefix string) string { return prefix + ".sys.state" }
 // Canary returns the subject on which a bridge asks the others whether they
 // can write to that store.
 func Canary(prefix string) string { return prefix + ".sys.canary" }
+
+// The subjects of workers: <prefix>.<kind>.<worker>.
+const (
+	KindHeartbeat = "hb"    // a worker tells that it lives, and what it runs
+	KindBye       = "bye"   // a worker leaves
+	KindPing      = "ping"  // a bridge asks whether a worker is there
+	KindJob       = "job"   // a bridge sends a job to a worker of its choice
+	KindOwner     = "owner" // a bridge tells that a worker owns a job, or no longer does
+)
+
+// Worker returns the subject of that kind of a worker.
+func Worker(prefix, kind, worker string) string { return prefix + "." + kind + "." + worker }
+
+// WorkerWildcard returns the subject that matches those of the kind of all
+// workers.
+func WorkerWildcard(prefix, kind string) string { return Worker(prefix, kind, "*") }
+
+// ParseWorker returns the worker in a subject of [Worker]; ok is false when it
+// is none of that kind, or names no valid worker.
+func ParseWorker(prefix, kind, subject string) (worker string, ok bool) {
+	rest, ok := cutPrefix(prefix, subject)
+	if !ok {
+		return "", false
+	}
+	k, worker, _ := strings.Cut(rest, ".")
+	return worker, k == kind && CheckWorkerID(worker) == nil
+}
