@@ -116,6 +116,10 @@ func (d *dispatcher) unpark(l *lane) {
 // the first lane of that queue when there is room for it. Lanes that share a
 // window take turns. d.mu is held.
 func (d *dispatcher) feed(l *lane) {
+	if l.directed() {
+		d.feedDirected(l)
+		return
+	}
 	w := l.win
 	if l.wanting() && !l.hungry && !l.queued {
 		l.queued = true
@@ -129,12 +133,38 @@ func (d *dispatcher) feed(l *lane) {
 		first.queued = false
 		w.queue = slices.Delete(w.queue, 0, 1)
 		if first.wanting() {
-			first.hungry = true
-			d.hungry = append(d.hungry, first)
-			wake(d.wakeClaim)
+			d.starve(first)
 			return
 		}
 	}
+}
+
+// starve lists l to be claimed from. d.mu is held.
+func (d *dispatcher) starve(l *lane) {
+	l.hungry = true
+	d.hungry = append(d.hungry, l)
+	if l.asideNext < d.claimerAt {
+		wake(d.wakeClaim)
+	}
+}
+
+// sleepUntil is when the claimer is needed again, at the latest at next: lanes
+// may have been listed since it looked.
+func (d *dispatcher) sleepUntil(next job.Time) job.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.hungry {
+		next = min(next, l.asideNext)
+	}
+	d.claimerAt = next
+	return next
+}
+
+// wakeUp notes that the claimer looks at everything.
+func (d *dispatcher) wakeUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.claimerAt = 0
 }
 
 // block lists l among the lanes whose due jobs are set aside, at the front.

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,11 @@ type Bridge struct {
 	peers   *peers
 
 	exchange *exchange
+
+	beats, questions *gather[beatMsg] // of workers: to be taken in, to be answered
+	signs            *gather[sign]    // what became of pings
+	pongs            string           // subject under which workers answer them
+	reconstruct      chan struct{}    // set when all leases must be looked at
 
 	fullEvents pace
 }
@@ -78,6 +84,9 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
 		return nil, err
 	}
+	b.beats, b.questions, b.signs = newGather[beatMsg](), newGather[beatMsg](), newGather[sign]()
+	b.pongs, b.reconstruct = conns.Dispatch.NewInbox(), make(chan struct{}, 1)
+	wake(b.reconstruct)
 	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)
 	b.exchange = newExchange(b)
 	if s := b.exchange.store; s != nil {
@@ -139,8 +148,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 		close(stopSettle)
 		settling.Wait()
 	}
-	acks, err := b.peers.serve(b.cfg.ID)
-	if err == nil {
+	workers, err := b.listenWorkers()
+	defer func() { stopWorkers(workers) }()
+	acks, ackErr := b.peers.serve(b.cfg.ID)
+	if err = cmp.Or(err, ackErr); err == nil {
 		err = b.intake.subscribe()
 	}
 	if err != nil {
@@ -149,7 +160,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	intake.Go(func() { b.intake.run(work, stopIntake) })
 	intake.Go(func() { b.intake.relieve(work, stopIntake) })
-	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop} {
+	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop,
+		b.beatLoop, b.answerLoop, b.ownerLoop, b.keysLoop, b.recoverLoop} {
 		dispatching.Go(func() { loop(dispatch) })
 	}
 	exchange, stopExchange := context.WithCancel(work)
@@ -247,6 +259,10 @@ func (b *Bridge) watchErrors() {
 			b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
 			return
 		}
+		if worker, ok := subjects.ParseWorker(b.cfg.Prefix, subjects.KindJob, m[1]); ok {
+			b.settler.add(b.unanswered(b.disp.refusedBy(worker))...)
+			return
+		}
 		b.log.publish.Log(b.cfg.Logger, "the server does not let this bridge publish to a target: allow it in the bridge's permissions", "target", m[1])
 		b.settler.add(b.park(b.disp.refused(m[1]), noPermission)...)
 	})
@@ -258,6 +274,24 @@ func (b *Bridge) watchErrors() {
 // refusalWindow is how old a publish may be that an asynchronous refusal is
 // about.
 const refusalWindow = 2 * time.Second
+
+// refusedBy returns the deliveries to a worker that a refusal which just came can
+// be about.
+func (d *dispatcher) refusedBy(worker string) (fs []*flight) {
+	at := d.ticks()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.workers[worker]
+	if w == nil {
+		return nil
+	}
+	for f := range w.flights {
+		if f.direct && f.sent && at.sub(f.since) < refusalWindow {
+			fs = append(fs, f)
+		}
+	}
+	return fs
+}
 
 // refused returns the deliveries to target that a refusal which just came can
 // be about.

@@ -29,7 +29,7 @@ const (
 func (b *Bridge) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var waitingAt job.Time
+	var waitingAt, dueAt job.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -47,11 +47,10 @@ func (b *Bridge) claimLoop(ctx context.Context) {
 			b.learnWaiting(ctx)
 			b.disp.forget(now)
 		}
-		// While the claims are under way, whatever is stored must wake this
-		// loop unless it would be woken in time anyway.
-		b.disp.nextClaim.Store(int64(now.Add(claimPoll + b.cfg.ClaimAhead)))
-		next := b.claimOnce(ctx, now)
-		b.disp.nextClaim.Store(int64(next.Add(b.cfg.ClaimAhead / 2)))
+		b.disp.wakeUp()
+		var next job.Time
+		next, dueAt = b.claimOnce(ctx, now, dueAt)
+		next = b.disp.sleepUntil(next)
 		timer.Reset(max(0, next.Sub(b.now())))
 	}
 }
@@ -73,17 +72,21 @@ func (b *Bridge) learnWaiting(ctx context.Context) {
 	b.disp.waitingTargets(targets)
 }
 
-// claimOnce does one round of claims: what is due, what is set aside and has
-// room now, and probes. It returns when the next round is needed.
-func (b *Bridge) claimOnce(ctx context.Context, now job.Time) (next job.Time) {
+// claimOnce does one round of claims: what is due, unless nothing is before dueAt,
+// what is set aside and has room now, and probes. It returns when the next round
+// is needed, and when something may be due.
+func (b *Bridge) claimOnce(ctx context.Context, now, dueAt job.Time) (next, due job.Time) {
 	next = now.Add(claimPoll)
 	earlier := func(t job.Time) {
 		if t != 0 && t < next {
 			next = t
 		}
 	}
-	at, overdue := b.claimDue(ctx, now)
-	earlier(at)
+	overdue := false
+	if b.disp.lookDue.Swap(false) || now >= dueAt {
+		dueAt, overdue = b.lookForDue(ctx, now)
+	}
+	earlier(dueAt)
 	hungry, at := b.disp.takeHungry(now)
 	earlier(at)
 	probes, at := b.disp.takeProbes(now)
@@ -93,7 +96,21 @@ func (b *Bridge) claimOnce(ctx context.Context, now job.Time) (next job.Time) {
 	}
 	b.setAside(ctx, b.disp.stagnant(overdue))
 	earlier(b.disp.patienceEnds(now))
-	return next
+	return next, dueAt
+}
+
+// lookForDue claims what is due and returns when to do so again, unless woken.
+func (b *Bridge) lookForDue(ctx context.Context, now job.Time) (again job.Time, overdue bool) {
+	// While the claim is under way, whatever is stored must wake the claimer
+	// unless it would be woken in time anyway.
+	poll := now.Add(claimPoll)
+	b.disp.nextClaim.Store(int64(poll.Add(b.cfg.ClaimAhead)))
+	again, overdue = b.claimDue(ctx, now)
+	if again == 0 || again > poll {
+		again = poll
+	}
+	b.disp.nextClaim.Store(int64(again.Add(b.cfg.ClaimAhead / 2)))
+	return again, overdue
 }
 
 // claimDue claims scheduled jobs up to ClaimAhead before they are due. It
@@ -152,11 +169,11 @@ func (b *Bridge) claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, er
 // claimAside claims jobs of l that were set aside: one probe when it is
 // parked, else as many as its window has room for.
 func (b *Bridge) claimAside(ctx context.Context, l *lane, now job.Time) job.Time {
-	n := b.disp.wants(l)
+	n, slots := b.disp.wants(l)
 	if n <= 0 {
 		return 0
 	}
-	c, err := b.claim(ctx, job.ClaimRequest{Now: now, Until: now, Max: n, Owner: b.cfg.ID, Target: l.target})
+	c, err := b.claim(ctx, job.ClaimRequest{Now: now, Until: now, Max: n, Owner: b.cfg.ID, Target: l.target, Slots: slots})
 	if err != nil {
 		b.disp.claimedAside(l, 0, now.Add(b.cfg.ClaimAhead))
 		return now.Add(b.cfg.ClaimAhead)
@@ -269,24 +286,29 @@ func (d *dispatcher) takeHungry(now job.Time) (out []*lane, next job.Time) {
 
 // wants is how many jobs set aside l should claim now. Without room for them
 // it stays listed until the firer has made some.
-func (d *dispatcher) wants(l *lane) int {
+func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l.parked != notParked {
-		return 1
-	}
-	if l.hunger() == 0 {
-		d.feed(l)
-		return 0
+		return 1, nil
 	}
 	room := maxClaimed - d.claimed
 	if room <= 0 {
 		d.starved, l.hungry = true, true
 		d.hungry = append(d.hungry, l)
-		return 0
+		return 0, nil
+	}
+	if l.directed() {
+		slots, n = l.slots(room)
+	} else {
+		n = min(l.hunger(), room)
+	}
+	if n == 0 {
+		d.feed(l)
+		return 0, nil
 	}
 	l.measure(d.now())
-	return min(l.hunger(), room)
+	return n, slots
 }
 
 // claimedAside notes the outcome of a claim of n jobs set aside; next is when
@@ -297,7 +319,9 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 	if l.waiting = next != 0 || l.aside > 0; !l.waiting {
 		if l.parked == notParked || (n == 0 && l.win.inFlight == 0) {
 			l.parked = notParked
-			d.unblock(l)
+			if !l.directed() {
+				d.unblock(l)
+			}
 		}
 		d.feed(l) // others of a shared window
 		return

@@ -162,6 +162,8 @@ func (c Config) withDefaults() Config {
 	def(&c.IntakeQueue, 1<<16)
 	def(&c.StoreTimeout, 2*time.Second)
 	def(&c.Drain, 10*time.Second)
+	def(&c.WorkerTTL, 6*time.Second)
+	def(&c.WorkerPing, 300*time.Millisecond)
 	if c.Now == nil {
 		start := time.Now()
 		c.Now = func() time.Time { return start.Add(time.Since(start)) }
@@ -202,6 +204,8 @@ func (c Config) Validate() error {
 	check(keyProbe, within(c.ProbeMin, time.Millisecond, c.ProbeMax))
 	check(keyStoreTimeout, within(c.StoreTimeout, 10*time.Millisecond, time.Minute))
 	check(keyDrain, within(c.Drain, time.Millisecond, time.Minute))
+	check(keyWorkerTTL, within(c.WorkerTTL, 100*time.Millisecond, time.Hour))
+	check(keyWorkerPing, within(c.WorkerPing, 10*time.Millisecond, time.Minute))
 	check(keyMaxInFlight, atLeastOne(c.MaxInFlight))
 	check(keyIntakeQueue, atLeastOne(c.IntakeQueue))
 	_, err := subjects.NewMatcher(c.AllowTargets)

@@ -34,6 +34,7 @@ func (b *Bridge) ModeChanged(from, to job.Mode, why string) {
 	case job.ModeLocal:
 		b.event("degraded", modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
 	case job.ModeRedis:
+		wake(b.reconstruct)
 		b.event("recovered", modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
 	}
 }
@@ -71,6 +72,7 @@ func (b *Bridge) DataLoss(why string, offered int) {
 // startOver makes every loop act as if it had just begun.
 func (d *dispatcher) startOver() {
 	d.relearn.Store(true)
+	d.lookDue.Store(true)
 	for _, ch := range []chan struct{}{d.wakeClaim, d.wakeFire, d.wakeLease} {
 		wake(ch)
 	}

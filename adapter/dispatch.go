@@ -45,7 +45,15 @@ type dispatcher struct {
 	probes    job.Time // when the next probe is due, zero: none planned
 	orphansAt job.Time // when orphans are looked for again
 	limit     func() int
+	claimerAt job.Time // up to when the claimer sleeps; zero: it does not
 
+	bridge  string // the id of this one
+	workers map[string]*worker
+	owners  *owners
+	link    uint64 // how often the connection had been made anew
+	linked  ticks  // when that was noticed
+
+	lookDue   atomic.Bool  // the claimer must look for what is due
 	relearn   atomic.Bool  // the claimer must look for targets with jobs set aside
 	nextClaim atomic.Int64 // job.Time up to which the claimer sleeps
 	wakeClaim chan struct{}
@@ -65,6 +73,7 @@ type sharedWindow struct {
 func newDispatcher(cfg Config, now func() job.Time, limit func() int) (*dispatcher, error) {
 	d := &dispatcher{
 		now: now, ticks: tickClock(), limit: limit,
+		bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil),
 		flights: make(map[string]*flight), lanes: make(map[string]*lane),
 		wakeClaim: make(chan struct{}, 1), wakeFire: make(chan struct{}, 1), wakeLease: make(chan struct{}, 1),
 		probeMin: cfg.ProbeMin, probeMax: cfg.ProbeMax,
@@ -90,6 +99,7 @@ func wake(ch chan struct{}) {
 // due tells the claimer that a job due at t was stored.
 func (d *dispatcher) due(t job.Time) {
 	if int64(t) < d.nextClaim.Load() {
+		d.lookDue.Store(true)
 		wake(d.wakeClaim)
 	}
 }
@@ -100,6 +110,11 @@ func (d *dispatcher) lane(target string) *lane {
 	if l == nil {
 		l = &lane{target: target, win: d.window(target), blockedAt: -1}
 		d.lanes[target] = l
+		for _, w := range d.workers {
+			if w.takes() && w.covers.Match(target) {
+				d.serve(l, w)
+			}
+		}
 	}
 	return l
 }
@@ -126,7 +141,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 			d.lost(old)
 		}
 		d.flights[f.ID] = f
-		if !fromAside && f.lane.blocks() {
+		if !d.assign(f) || !fromAside && f.lane.blocks() {
 			d.drop(f)
 			f.lane.aside++
 			d.block(f.lane)
@@ -146,6 +161,22 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 		wake(d.wakeFire)
 	}
 	return aside
+}
+
+// assign makes the worker that f was leased to its owner; false: it is gone.
+// d.mu is held.
+func (d *dispatcher) assign(f *flight) bool {
+	_, id := job.SplitOwner(f.Owner)
+	if id == "" {
+		return true
+	}
+	w := d.workers[id]
+	if w == nil || !w.takes() {
+		return false
+	}
+	d.own(f, w)
+	f.direct, f.trace = true, traceOf(f.Header)
+	return true
 }
 
 // inOrder makes flights of deliveries, those of one instant in the order in
@@ -190,6 +221,7 @@ func (d *dispatcher) lost(f *flight) {
 func (d *dispatcher) madeRoom() {
 	if d.starved && maxClaimed-d.claimed >= minRoom {
 		d.starved = false
+		d.lookDue.Store(true)
 		wake(d.wakeClaim)
 	}
 }
@@ -197,7 +229,10 @@ func (d *dispatcher) madeRoom() {
 // drop ends a lease that this bridge no longer answers for. It stays in
 // d.flights until the settlement that follows is durable: the store may find
 // the lease run out meanwhile. d.mu is held.
-func (d *dispatcher) drop(f *flight) { f.gone = true }
+func (d *dispatcher) drop(f *flight) {
+	f.gone = true
+	d.disown(f)
+}
 
 // collect moves what is due at now to its lane and returns, appended to
 // batch, up to cap(batch) jobs that their windows let through, counted as
@@ -280,6 +315,10 @@ func (d *dispatcher) forget(now job.Time) {
 	for t, l := range d.lanes {
 		if l.idle() && now.Sub(l.lastUsed) > laneMemory {
 			delete(d.lanes, t)
+			d.unblock(l)
+			for _, w := range l.workers {
+				delete(w.starving, l)
+			}
 		}
 	}
 }

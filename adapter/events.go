@@ -91,7 +91,7 @@ func encodeEvent(name string, body any) ([]byte, error) {
 // logs are the lines whose number would grow with the traffic: each kind is
 // written at most once per logEvery.
 type logs struct {
-	rejected, dead, nak, ack, settle, publish, reply, event, store, conn limitedLog
+	rejected, dead, nak, ack, settle, publish, reply, event, store, conn, worker limitedLog
 }
 
 const logEvery = time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,15 +29,18 @@ const (
 // that one which alone has lost it steps back. What a peer says never changes
 // this bridge's mode; it may prompt a look.
 type exchange struct {
-	b        *Bridge
-	store    moded // nil: it has no modes, and nothing is exchanged
-	peers    *states
-	version  int64 // of the last state sent; only the loop uses it
-	kick     chan struct{}
-	work     sync.WaitGroup // answers to peers under way
-	subs     []*nats.Subscription
-	isolated atomic.Bool // peers reach the store and this bridge does not
-	away     bool        // it has left the intake queue group; only the loop uses it
+	b         *Bridge
+	store     moded // nil: it has no modes, and nothing is exchanged
+	peers     *states
+	version   int64 // of the last state sent; only the loop uses it
+	kick      chan struct{}
+	work      sync.WaitGroup // answers to peers under way
+	subs      []*nats.Subscription
+	isolated  atomic.Bool        // peers reach the store and this bridge does not
+	away      bool               // it has left the intake queue group; only the loop uses it
+	near      []string           // the peers that lived when it looked last; only the loop uses it
+	owners    *nats.Subscription // to what peers give workers, while there are peers; likewise
+	settledIn atomic.Bool        // it has listened for so long that it knows its peers
 }
 
 func newExchange(b *Bridge) *exchange {
@@ -58,12 +62,14 @@ func (x *exchange) run(ctx context.Context) {
 	defer x.close()
 	tick := time.NewTicker(statePeriod)
 	defer tick.Stop()
+	begin := time.Now()
 	told := job.Mode(-1)
 	for {
 		mode := x.store.Mode()
 		x.tell(ctx, mode, mode != told)
 		told = mode
 		x.stepBack(ctx, mode)
+		x.watchPeers(time.Since(begin))
 		select {
 		case <-ctx.Done():
 			return
@@ -71,6 +77,28 @@ func (x *exchange) run(ctx context.Context) {
 		case <-x.kick:
 		}
 	}
+}
+
+// watchPeers listens to what peers give workers while there are any, and has the
+// jobs of those that are gone looked after.
+func (x *exchange) watchPeers(listened time.Duration) {
+	live := x.peers.live(time.Now())
+	lost := slices.ContainsFunc(x.near, func(id string) bool { return !slices.Contains(live, id) })
+	if first := listened > peerLife && !x.settledIn.Swap(listened > peerLife); first || lost {
+		wake(x.b.reconstruct)
+	}
+	switch {
+	case len(live) > 0 && x.owners == nil:
+		s, err := x.b.out.Subscribe(subjects.WorkerWildcard(x.b.cfg.Prefix, subjects.KindOwner), x.b.heardOwner)
+		if err != nil {
+			x.b.cfg.Logger.Error("subscription to the owners of jobs failed", "error", err)
+		}
+		x.owners = s
+	case len(live) == 0 && x.owners != nil:
+		_ = x.owners.Unsubscribe() // fails only when the connection is closed
+		x.owners = nil
+	}
+	x.near = live
 }
 
 func (x *exchange) listen() {
@@ -88,6 +116,9 @@ func (x *exchange) listen() {
 }
 
 func (x *exchange) close() {
+	if x.owners != nil {
+		x.subs = append(x.subs, x.owners)
+	}
 	for _, s := range x.subs {
 		_ = s.Unsubscribe() // fails only when the connection is closed
 	}
@@ -230,6 +261,18 @@ func (x *exchange) Fires(id string) bool {
 
 // Settled reports whether no live peer is without the shared store.
 func (x *exchange) Settled() bool { return x.peers.settled(time.Now()) }
+
+// isLive reports whether the bridge of that id was heard of lately, or may not
+// have been heard yet.
+func (x *exchange) isLive(id string) bool {
+	return x.peers.isLive(id) || x.store != nil && !x.settledIn.Load()
+}
+
+// mine reports whether, of all live bridges, this one is to look after the job.
+func (x *exchange) mine(id string) bool { return x.peers.owner(id) == x.b.cfg.ID }
+
+// nothingHidden reports whether no bridge may hold jobs that this one cannot see.
+func (x *exchange) nothingHidden() bool { return x.store == nil || x.Settled() }
 
 // Alone reports whether this bridge has been the only one for a while.
 func (x *exchange) Alone() bool { return x.peers.alone(time.Now()) }

@@ -85,7 +85,7 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 			out = append(out, b.parkSilent(f)...)
 			continue
 		case leaseOver:
-			if f == nil && d.Owner != b.cfg.ID && now < d.Deadline.Add(foreignGrace+d.AckWait/4) {
+			if owner, _ := job.SplitOwner(d.Owner); f == nil && owner != b.cfg.ID && now < d.Deadline.Add(foreignGrace+d.AckWait/4) {
 				spared++ // the owner counts from the publish
 				continue
 			}
@@ -127,7 +127,7 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 		return f, leaseHeld, now.Add(f.AckWait)
 	case f.leaseLeft(at) > 0:
 		return f, leaseHeld, now.Add(f.leaseLeft(at))
-	case !f.lane.settled:
+	case !f.lane.settled && f.worker == nil:
 		if f.probe {
 			f.Next = now // so that another job is the next probe
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/failpoint"
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
@@ -86,6 +87,7 @@ func (b *Bridge) sleepUntil(ctx context.Context, timer *time.Timer, next job.Tim
 func (b *Bridge) fire(pub *publisher, batch []*flight) {
 	now := b.now()
 	link := b.out.Stats().Reconnects
+	failpoint.At(failpoint.Leased)
 	var unsent []*flight
 	sent := make([]*flight, 0, len(batch))
 	for _, f := range batch {
@@ -94,6 +96,10 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 		case err == nil:
 			b.metrics.fired(now.Sub(f.Next))
 			sent = append(sent, f)
+			failpoint.At(failpoint.Published)
+			if f.direct {
+				b.disp.owners.claimed(f)
+			}
 		case errors.Is(err, nats.ErrMaxPayload):
 			b.giveUp(f, "terminated: larger than the server's max_payload")
 		case errors.Is(err, nats.ErrBadSubject):
@@ -150,6 +156,7 @@ const (
 	headerAttempt = "Delay-Attempt"
 	headerAckWait = "Delay-Ack-Wait"
 	headerToken   = "Delay-Token"
+	headerTarget  = "Delay-Target" // only when it is not the subject
 )
 
 // publisher builds and publishes deliveries. Its message and header map are
@@ -160,7 +167,7 @@ type publisher struct {
 	bridge string
 	store  byte
 	msg    nats.Msg
-	own    [6][1]string
+	own    [7][1]string
 	buf    []byte
 	wait   time.Duration // what waitText said last
 	text   string
@@ -192,6 +199,10 @@ func (p *publisher) publish(f *flight) error {
 	p.set(4, headerAckWait, p.waitText(f.AckWait))
 	p.set(5, headerToken, reply[lastDot(reply)+1:])
 	p.msg.Subject, p.msg.Reply, p.msg.Data = f.Target, reply, f.Payload
+	if f.direct {
+		p.set(6, headerTarget, f.Target)
+		p.msg.Subject = subjects.Worker(p.prefix, subjects.KindJob, f.worker.id)
+	}
 	if f.Ack == job.AckNone {
 		p.msg.Reply = ""
 	}

@@ -10,12 +10,17 @@ import (
 // to its end.
 type flight struct {
 	job.Delivery
-	lane  *lane
-	sent  bool   // published; before that it waits in a heap
-	link  uint64 // how often the connection had been made anew before the publish
-	probe bool   // sent to find out whether a parked target takes jobs again
-	gone  bool   // ended or given back
-	since ticks  // when it became ready; once sent: from when its lease and its age count
+	lane     *lane
+	sent     bool    // published; before that it waits in a heap
+	link     uint64  // how often the connection had been made anew before the publish
+	probe    bool    // sent to find out whether a parked target takes jobs again
+	gone     bool    // ended or given back
+	direct   bool    // sent to its worker rather than to its target
+	worker   *worker // who owns it; nil: a plain worker, whoever that is
+	trace    string  // the producer's trace context, for owner messages
+	seen     uint64  // the worker's heartbeat that listed it last
+	absences int     // heartbeats in a row that did not
+	since    ticks   // when it became ready; once sent: from when its lease and its age count
 }
 
 // ticks is a point in time by a clock that nobody sets, in microseconds: a lease
@@ -91,6 +96,9 @@ type lane struct {
 	probeDelay time.Duration
 	probing    bool // a probe was published and not refused so far
 
+	workers []*worker // who take its jobs on their own subjects; none: its target gets them
+	turn    int       // which of them is first
+
 	lastUsed job.Time
 }
 
@@ -99,11 +107,18 @@ type lane struct {
 const patience = 250 * time.Millisecond
 
 // blocks reports whether the store must set the lane's due jobs aside.
-func (l *lane) blocks() bool { return l.parked != notParked || l.waiting || l.aside > 0 }
+func (l *lane) blocks() bool { return l.directed() || l.busyAside() }
+
+// busyAside reports whether the store holds jobs of the lane aside, or may.
+func (l *lane) busyAside() bool { return l.parked != notParked || l.waiting || l.aside > 0 }
 
 // canSend reports whether the next ready job may be published.
 func (l *lane) canSend() bool {
-	return l.ready.len() > 0 && (l.ready.top().probe || (l.parked == notParked && l.win.room() > 0))
+	if l.ready.len() == 0 {
+		return false
+	}
+	f := l.ready.top()
+	return f.probe || f.worker != nil || l.parked == notParked && l.win.room() > 0
 }
 
 // hunger is how many jobs set aside the lane should claim now. A waiting lane
@@ -133,5 +148,5 @@ func (l *lane) measure(now job.Time) {
 
 // idle reports whether the lane can be forgotten.
 func (l *lane) idle() bool {
-	return !l.blocks() && l.ready.len() == 0 && l.win.inFlight == 0
+	return !l.busyAside() && l.ready.len() == 0 && l.win.inFlight == 0
 }

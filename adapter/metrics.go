@@ -1,10 +1,12 @@
 package adapter
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -21,6 +23,8 @@ type metrics struct {
 	fallbacks   *prometheus.CounterVec // service, status
 	recovery    prometheus.Observer    // of this service
 	modes       *prometheus.GaugeVec   // mode
+	recoveries  *prometheus.CounterVec // reason
+	refusals    *prometheus.CounterVec // kind
 
 	service           string
 	stored, duplicate prometheus.Counter // intake, by result, at hand
@@ -32,7 +36,7 @@ func newMetrics(cfg *Config) (*metrics, error) {
 		intake: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_intake_messages_total",
 			Help: "Messages on the intake subjects by result: stored, duplicate, or the err_code of the refusal."}, []string{"result"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_settlements_total",
-			Help: "Settlements by outcome (complete, retry, release, set_aside, bury, extend) and result (settled, repeated, stale, unknown, unreachable)."}, []string{"outcome", "result"}),
+			Help: "Settlements by outcome (complete, retry, release, set_aside, bury, extend, own) and result (settled, repeated, stale, unknown, taken, unreachable)."}, []string{"outcome", "result"}),
 		published: prometheus.NewCounter(prometheus.CounterOpts{Name: "delaybridge_published_total",
 			Help: "Deliveries published to their targets, further attempts included."}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{Name: "delaybridge_leases_expired_total",
@@ -54,13 +58,42 @@ func newMetrics(cfg *Config) (*metrics, error) {
 	}
 	m.stored, m.duplicate = m.intake.WithLabelValues("stored"), m.intake.WithLabelValues("duplicate")
 	cs := []prometheus.Collector{m.intake, m.settlements, m.published, m.expired, m.refusedAcks, m.storeErrors, m.pruned, m.lateness}
-	for _, c := range append(cs, m.degradation(cfg)...) {
+	for _, c := range slices.Concat(cs, m.degradation(cfg), m.workers()) {
 		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
 }
+
+// workers makes the metrics about workers that own their jobs. All exist from the
+// start.
+func (m *metrics) workers() []prometheus.Collector {
+	m.recoveries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_jobs_recovered_total",
+		Help: "Jobs taken from a worker and given to others, by reason: disconnected, no_heartbeat, absent (it did not have them)."}, []string{"reason"})
+	for _, reason := range []string{reasonDisconnected, reasonNoHeartbeat, reasonAbsent} {
+		m.recoveries.WithLabelValues(reason)
+	}
+	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "delaybridge_worker_messages_refused_total",
+		Help: "Messages of workers that could not be read, by kind: hb (heartbeats), bye (farewells)."}, []string{"kind"})
+	for _, kind := range []string{subjects.KindHeartbeat, subjects.KindBye} {
+		m.refusals.WithLabelValues(kind)
+	}
+	return []prometheus.Collector{m.recoveries, m.refusals}
+}
+
+// The reasons why jobs are taken from a worker.
+const (
+	reasonDisconnected = "disconnected"
+	reasonNoHeartbeat  = "no_heartbeat"
+	reasonAbsent       = "absent"
+)
+
+func (m *metrics) recovered(reason string, jobs int) {
+	m.recoveries.WithLabelValues(reason).Add(float64(jobs))
+}
+
+func (m *metrics) workerRefused(kind string) { m.refusals.WithLabelValues(kind).Inc() }
 
 // degradation makes the metrics about the loss of the shared store. All exist
 // from the start.
@@ -127,8 +160,8 @@ func (m *metrics) fired(late time.Duration) {
 }
 
 var (
-	outcomeNames = [...]string{job.Complete: "complete", job.Retry: "retry", job.Release: "release", job.SetAside: "set_aside", job.Bury: "bury", job.Extend: "extend"}
-	resultNames  = [...]string{job.Settled: "settled", job.Repeated: "repeated", job.Stale: "stale", job.Unknown: "unknown", job.Unreachable: "unreachable"}
+	outcomeNames = [...]string{job.Complete: "complete", job.Retry: "retry", job.Release: "release", job.SetAside: "set_aside", job.Bury: "bury", job.Extend: "extend", job.Own: "own"}
+	resultNames  = [...]string{job.Settled: "settled", job.Repeated: "repeated", job.Stale: "stale", job.Unknown: "unknown", job.Taken: "taken", job.Unreachable: "unreachable"}
 )
 
 func (m *metrics) settled(o job.Outcome, r job.SettleResult) {

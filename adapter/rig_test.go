@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -350,4 +351,17 @@ type testWriter struct{ t *testing.T }
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Logf("%s", p)
 	return len(p), nil
+}
+
+// blindStore is a store that can be made unable to look jobs up.
+type blindStore struct {
+	job.Store
+	blind atomic.Bool
+}
+
+func (s *blindStore) Get(ctx context.Context, ids []string) ([]job.Info, error) {
+	if s.blind.Load() {
+		return nil, job.ErrUnavailable
+	}
+	return s.Store.Get(ctx, ids)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/failpoint"
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
@@ -19,11 +20,12 @@ const (
 // settlement is a job.Settlement with what follows once it is durable.
 type settlement struct {
 	job.Settlement
-	until   job.Time // when its lease is over, and it of no use any more
-	lane    *lane    // SetAside: who waits for it to be durable
-	reply   string   // who asked to be answered; empty: nobody
-	replyTo string   // who gets the result; empty: nobody
-	result  []byte
+	until    job.Time // when its lease is over, and it of no use any more
+	lane     *lane    // SetAside: who waits for it to be durable
+	reply    string   // who asked to be answered; empty: nobody
+	replyTo  string   // who gets the result; empty: nobody
+	result   []byte
+	delivery *job.Delivery // Own: of which one; nil: not known
 }
 
 // settler takes acknowledgements in and has the store settle them, in two steps
@@ -58,6 +60,7 @@ func (b *Bridge) ackLoop(ctx context.Context, stop <-chan struct{}) {
 			}
 		}
 		acks = b.settler.acks.take(acks)
+		failpoint.At(failpoint.AckTaken)
 		b.settler.add(b.translate(ctx, acks)...)
 	}
 }
@@ -131,6 +134,8 @@ func (b *Bridge) follow(e *settlement) {
 		b.event("dead", deadEvent{Bridge: b.cfg.ID, ID: e.ID, Target: e.Target, Reason: e.Reason, Attempt: e.Attempt})
 	case job.Retry, job.Release:
 		b.disp.due(e.At)
+	case job.Own:
+		b.owned(e)
 	}
 }
 
@@ -164,9 +169,14 @@ func (b *Bridge) translate(ctx context.Context, ms []*nats.Msg) []settlement {
 			parsed = append(parsed, p)
 		}
 	}
+	return b.settlements(ctx, parsed)
+}
+
+// settlements returns what follows from parsed.
+func (b *Bridge) settlements(ctx context.Context, parsed []parsedAck) []settlement {
 	unanswered := b.disp.resolve(parsed, b.now())
 	batch := make([]settlement, 0, len(parsed))
-	batch = append(batch, b.park(unanswered, noResponders)...)
+	batch = append(batch, b.unanswered(unanswered)...)
 	b.lookup(ctx, parsed)
 	now := b.now()
 	for i := range parsed {
@@ -197,8 +207,7 @@ func (b *Bridge) parseAckMsg(m *nats.Msg) (p parsedAck, _ *job.Error) {
 	if jerr != nil {
 		return p, jerr
 	}
-	ref := job.Ref{ID: t.ID, Shard: t.Shard, Generated: t.Generated, Incarnation: t.Incarnation, Attempt: t.Attempt, Nonce: t.Nonce}
-	return parsedAck{ack: a, ref: ref, reply: b.replySubject(m.Reply)}, nil
+	return parsedAck{ack: a, ref: refOf(t), reply: b.replySubject(m.Reply)}, nil
 }
 
 // replySubject returns subject if an answer may go there, else "".
@@ -228,6 +237,8 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 		case verbUnanswered:
 			unanswered = append(unanswered, f)
 			continue
+		case verbClaim:
+			continue // it is the worker's when the store says so
 		case verbProgress:
 			f.renew(now, at)
 		default:
@@ -235,6 +246,9 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 			f.lane.win.settled(at)
 			f.lane.ended++
 			freed = true
+			if f.direct {
+				f.worker.strikes = 0
+			}
 		}
 		f.lane.settled = true
 		d.unpark(f.lane)
@@ -270,7 +284,8 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 			continue
 		}
 		if in := &infos[k]; in.State == job.Running && in.Ref() == p.ref {
-			p.policy = &job.Delivery{Job: in.Job, Shard: in.Shard, Attempt: in.Attempt, Base: in.Base, Nonce: in.Nonce}
+			e := deliveryOf(in)
+			p.policy = &e
 		}
 	}
 }
@@ -334,8 +349,16 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 		if reason != "" {
 			s.Reason += ": " + reason
 		}
+	case verbClaim:
+		s.Outcome, s.At, s.Owner, s.delivery = job.Own, now.Add(b.cfg.AckWait), job.OwnerOf(b.cfg.ID, p.worker), p.policy
+		if p.policy != nil {
+			s.At = now.Add(p.policy.AckWait)
+		}
 	case verbNak:
 		b.again(&s, p.policy, delay, now)
+		if p.spare {
+			s.Outcome, s.At, s.Reason, s.Spare = job.Release, now.Add(min(max(delay, 0), b.cfg.MaxDelay)), "", true
+		}
 		if reason != "" {
 			b.log.nak.Log(b.cfg.Logger, "worker refused a job", "id", p.ref.ID, "target", s.Target, "attempt", p.ref.Attempt, "reason", reason)
 		}
@@ -354,6 +377,19 @@ func (b *Bridge) again(s *settlement, d *job.Delivery, delay time.Duration, now 
 		delay = backoff(d.Backoff, d.Attempt-d.Base)
 	}
 	s.Outcome, s.At = job.Retry, now.Add(min(max(delay, 0), b.cfg.MaxDelay))
+}
+
+// unanswered takes back deliveries that reached nobody: their targets are parked,
+// or, for those sent to a worker, others get them.
+func (b *Bridge) unanswered(fs []*flight) (out []settlement) {
+	for _, f := range fs {
+		if f.direct {
+			out = append(out, asideSettlements(b.disp.undelivered(f))...)
+			continue
+		}
+		out = append(out, b.park([]*flight{f}, noResponders)...)
+	}
+	return out
 }
 
 // park stops the targets of deliveries that reached nobody and returns the

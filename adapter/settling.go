@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/failpoint"
 	"github.com/delaybridge/delaybridge/job"
 )
 
@@ -83,6 +84,8 @@ func (b *Bridge) stillOfUse(s []settlement) (rest []settlement) {
 	return rest
 }
 
+var errTaken = job.ErrConflict.With("another worker owns this delivery")
+
 var errNotSettled = job.ErrUnavailable.With("not settled: the store of the job cannot be reached; repeat it")
 
 func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.SettleResult, error) {
@@ -94,6 +97,7 @@ func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.Sett
 // settled does what follows durable settlements. After a repeated call, what
 // completed before may have been completed by the call whose answer was lost.
 func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) {
+	failpoint.At(failpoint.Settled)
 	s, res = b.hold(s, res)
 	b.disp.settled(s)
 	var buf []byte
@@ -111,6 +115,12 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 		}
 		buf = buf[:0]
 		switch r {
+		case job.Settled:
+			if e.Outcome == job.Own {
+				buf = b.appendOwned(buf, e)
+			}
+		case job.Taken:
+			buf = appendRefusal(buf, errTaken)
 		case job.Stale:
 			buf = appendRefusal(buf, job.ErrStale)
 		case job.Unknown:
@@ -134,7 +144,7 @@ func (b *Bridge) hold(s []settlement, res []job.SettleResult) ([]settlement, []j
 	var results []job.SettleResult
 	for i := range s {
 		e := &s[i]
-		given := e.Outcome == job.Complete || e.Outcome == job.Retry || e.Outcome == job.Bury
+		given := e.Outcome == job.Complete || e.Outcome == job.Retry || e.Outcome == job.Release && e.Spare || e.Outcome == job.Bury
 		if res[i] == job.Unreachable && given && e.reply == "" && e.until > now {
 			b.settler.held.add(*e)
 			continue

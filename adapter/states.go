@@ -130,6 +130,9 @@ func (s *states) owner(id string) string {
 	return rendezvous(alive, id)
 }
 
+// isLive reports whether the bridge of that id is among the live ones.
+func (s *states) isLive(id string) bool { return slices.Contains(*s.alive.Load(), id) }
+
 // rendezvous returns the one of bridges with the highest hash together with id.
 func rendezvous(bridges []string, id string) (owner string) {
 	var most uint64

@@ -20,6 +20,7 @@ const (
 	verbNak
 	verbProgress
 	verbTerm
+	verbClaim       // a worker makes the job its own
 	verbPubAck      // the answer of a stream
 	verbUnanswered  // the server's 503: nobody subscribes
 	verbMeaningless // another status message; not a settlement
@@ -29,6 +30,8 @@ const (
 type ack struct {
 	verb   verb
 	delay  time.Duration // verbNak; negative: by the job's backoff
+	spare  bool          // verbNak: the attempt does not count
+	worker string        // verbClaim
 	reason string        // verbTerm, and why for verbNak
 	result []byte        // verbDone: what the reply-to gets; nil: nothing was sent
 }
@@ -71,11 +74,14 @@ func parseVerb(data []byte) (ack, *job.Error) {
 		}
 		return ack{verb: verbDone, result: rest}, nil
 	case "-NAK":
-		delay, err := parseNakDelay(bytes.TrimSpace(rest))
+		delay, spare, err := parseNakDelay(bytes.TrimSpace(rest))
 		if err != nil {
 			return ack{}, job.ErrHeader.With("-NAK: %v; send -NAK, -NAK {\"delay\":<ns>} or -NAK <duration>", err)
 		}
-		return ack{verb: verbNak, delay: delay}, nil
+		return ack{verb: verbNak, delay: delay, spare: spare}, nil
+	case "+CLAIM":
+		worker, err := parseClaim(rest)
+		return ack{verb: verbClaim, worker: worker}, err
 	case "+WPI":
 		return ack{verb: verbProgress}, nil
 	case "+TERM":
@@ -87,32 +93,35 @@ func parseVerb(data []byte) (ack, *job.Error) {
 	return ack{}, job.ErrHeader.With("unknown verb %q; send an empty message, +ACK, -NAK, +WPI or +TERM", cut(string(data), 32))
 }
 
-// parseNakDelay reads {"delay":<ns>} or a Go duration; negative: none given.
-func parseNakDelay(b []byte) (time.Duration, error) {
+// parseNakDelay reads {"delay":<ns>,"spare":<bool>} or a Go duration; negative:
+// none given.
+func parseNakDelay(b []byte) (delay time.Duration, spare bool, err error) {
 	if len(b) == 0 {
-		return -1, nil
+		return -1, false, nil
 	}
 	if b[0] != '{' {
 		d, err := time.ParseDuration(string(b))
 		if err == nil && d < 0 {
-			err = errors.New("negative delay")
+			err = errNegative
 		}
-		return d, err
+		return d, false, err
 	}
 	var body struct {
 		Delay *int64 `json:"delay"`
+		Spare bool   `json:"spare"`
 	}
-	if err := json.Unmarshal(b, &body); err != nil {
-		return 0, err
+	switch err := json.Unmarshal(b, &body); {
+	case err != nil:
+		return 0, false, err
+	case body.Delay == nil:
+		return -1, body.Spare, nil
+	case *body.Delay < 0:
+		return 0, false, errNegative
 	}
-	if body.Delay == nil {
-		return -1, nil
-	}
-	if *body.Delay < 0 {
-		return 0, errors.New("negative delay")
-	}
-	return time.Duration(*body.Delay), nil
+	return time.Duration(*body.Delay), body.Spare, nil
 }
+
+var errNegative = errors.New("negative delay")
 
 // parsePubAck reads a stream's answer: nil when the stream stored the message.
 func parsePubAck(b []byte) error {

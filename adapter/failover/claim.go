@@ -36,6 +36,7 @@ func (s *Store) claimPrimary(ctx context.Context, r job.ClaimRequest) (job.Claim
 		err error
 	}
 	done := make(chan answer, 1)
+	r.Slots = slices.Clone(r.Slots) // the call may go on when the caller has them back
 	go func() {
 		var a answer
 		a.err = s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {

@@ -70,10 +70,7 @@ func (s *Store) List(ctx context.Context, q job.Query) (page job.Page, err error
 	if !s.remote() {
 		return page, job.ErrUnavailable.With("Redis cannot be reached, and most jobs are there; try again later")
 	}
-	err = s.call(ctx, 0, func(ctx context.Context, p Primary) (err error) {
-		page, err = p.List(ctx, q)
-		return err
-	})
+	err = s.listPrimary(ctx, q, &page)
 	if u := s.disk().Usage(); err != nil || u.Jobs == 0 {
 		return page, err
 	}
@@ -82,6 +79,22 @@ func (s *Store) List(ctx context.Context, q job.Query) (page job.Page, err error
 		return job.Page{}, err
 	}
 	return merge(page, local, q), nil
+}
+
+// listPrimary reads one page from the primary. What it has of this bridge's leases
+// is mirrored: after a start nothing else knows them.
+func (s *Store) listPrimary(ctx context.Context, q job.Query, page *job.Page) error {
+	read := func(ctx context.Context, p Primary) (err error) {
+		*page, err = p.List(ctx, q)
+		return err
+	}
+	if q.State != job.Running {
+		return s.call(ctx, 0, read)
+	}
+	c := s.watch.begin()
+	err := s.call(ctx, 0, read)
+	s.mirrorLeases(c, page.Jobs)
+	return err
 }
 
 // merge returns what comes first of two pages after the same cursor. Where one

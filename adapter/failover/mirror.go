@@ -16,9 +16,11 @@ type watch struct {
 	open []*watched
 }
 
-// watched are the incarnations of jobs by id that ended or moved since a call
-// began; zero: not known.
-type watched struct{ ended map[string]uint64 }
+// watched is what happened since a call began.
+type watched struct {
+	ended map[string]uint64   // incarnations of jobs by id that ended or moved; zero: not known
+	freed map[string]struct{} // ids of jobs whose lease ended, or got another owner
+}
 
 // begin starts watching for a call.
 func (w *watch) begin() *watched {
@@ -47,6 +49,20 @@ func (w *watch) gone(refs ...job.Ref) {
 		}
 		for i := range refs {
 			c.ended[refs[i].ID] = refs[i].Incarnation
+		}
+	}
+}
+
+// freed notes leases that are not any more as they were.
+func (w *watch) freed(refs ...job.Ref) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.open {
+		if c.freed == nil {
+			c.freed = make(map[string]struct{}, len(refs))
+		}
+		for i := range refs {
+			c.freed[refs[i].ID] = struct{}{}
 		}
 	}
 }

@@ -21,6 +21,9 @@ type life struct {
 	ended     uint64 // when a completion or cancellation had returned, on the model's clock; zero: not
 	maybe     bool   // one was tried whose outcome is not known
 	attempt   uint32 // of the latest delivery
+	nonce     uint64 // of the same
+	owner     string // the worker that owns it, empty: none that is known
+	owned     uint64 // when that was answered, on the model's clock
 	completed bool   // by a delivery
 	history   []string
 }
@@ -33,7 +36,7 @@ type model struct {
 	mu    sync.Mutex
 	jobs  map[string]*life
 	held  []job.Delivery
-	stats struct{ put, unput, delivered, again, ended, unended int }
+	stats struct{ put, unput, delivered, again, ended, unended, slotted, owned, taken int }
 }
 
 // TestModel uses the store from several goroutines while Redis is cut off,
@@ -70,7 +73,7 @@ func runModel(t *testing.T, seed uint64, length time.Duration) {
 	wg.Wait()
 	m.drain()
 	t.Logf("%+v", m.stats)
-	if m.stats.put < 100 || m.stats.ended < 50 {
+	if m.stats.put < 100 || m.stats.ended < 50 || m.stats.slotted < 10 || m.stats.owned < 10 || m.stats.taken == 0 {
 		t.Errorf("hardly anything happened: %+v", m.stats)
 	}
 }
@@ -103,11 +106,15 @@ func (m *model) disturb(rnd *rand.Rand, end time.Time) {
 }
 
 func (m *model) step(rnd *rand.Rand) {
-	switch rnd.IntN(8) {
+	switch rnd.IntN(11) {
 	case 0, 1:
 		m.putSome(rnd)
-	case 2, 3, 4:
+	case 2, 3:
 		m.claimSome(rnd)
+	case 4, 8:
+		m.claimSlots(rnd)
+	case 9, 10:
+		m.ownSome(rnd)
 	case 5, 6:
 		m.settleSome(rnd)
 	case 7:
@@ -123,6 +130,9 @@ func (m *model) putSome(rnd *rand.Rand) {
 			id = fmt.Sprintf("chosen-%x", rnd.Uint64())
 		}
 		jobs[i] = mk(id, time.Duration(rnd.IntN(500))*time.Millisecond)
+		if rnd.IntN(2) == 0 {
+			jobs[i].Target = directed
+		}
 		jobs[i].AckWait = time.Second
 		jobs[i].MaxAttempts = 0
 	}
@@ -165,14 +175,100 @@ func (m *model) life(id string) *life {
 func (m *model) claimSome(rnd *rand.Rand) {
 	start := m.clock.Add(1)
 	t := now()
-	c, err := m.store.Claim(context.Background(), job.ClaimRequest{Now: t, Until: t, Max: 1 + rnd.IntN(30), Owner: "b1"})
+	c, err := m.store.Claim(context.Background(), job.ClaimRequest{Now: t, Until: t, Max: 1 + rnd.IntN(60), Owner: "b1", Blocked: []string{directed}})
 	if err != nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range c.Deliveries {
+		if d.Target == directed {
+			m.Errorf("%s delivered to nobody, though its target is blocked", d.ID)
+		}
 		m.delivered(start, d)
+	}
+}
+
+// directed is the target whose jobs are given to workers.
+const directed = "t.directed"
+
+var modelWorkers = []string{"w1", "w2", "w3"}
+
+// claimSlots gives jobs to workers.
+func (m *model) claimSlots(rnd *rand.Rand) {
+	start := m.clock.Add(1)
+	t := now()
+	r := job.ClaimRequest{Now: t, Until: t, Max: 1 + rnd.IntN(60), Target: directed}
+	free := map[string]int{}
+	for _, w := range modelWorkers {
+		n := rnd.IntN(30)
+		r.Slots, free["b1/"+w] = append(r.Slots, job.Slot{Owner: "b1/" + w, Free: n}), n
+	}
+	if c, err := m.store.Claim(context.Background(), r); err == nil {
+		m.given(start, c.Deliveries, free, r.Max)
+	}
+}
+
+// given takes in deliveries to workers with so many free slots.
+func (m *model) given(start uint64, ds []job.Delivery, free map[string]int, limit int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range ds {
+		if free[d.Owner]--; free[d.Owner] < 0 || d.Target != directed {
+			m.Errorf("%s of %s is given to %q, which has no slot free", d.ID, d.Target, d.Owner)
+		}
+		m.stats.slotted++
+		m.delivered(start, d)
+	}
+	if len(ds) > limit {
+		m.Errorf("%d deliveries, at most %d were asked for", len(ds), limit)
+	}
+}
+
+// ownSome has workers claim deliveries that are held.
+func (m *model) ownSome(rnd *rand.Rand) {
+	m.mu.Lock()
+	var list []job.Settlement
+	for range min(len(m.held), 1+rnd.IntN(5)) {
+		d := &m.held[rnd.IntN(len(m.held))]
+		owner := []string{"b1/", "b2/"}[rnd.IntN(2)] + modelWorkers[rnd.IntN(len(modelWorkers))]
+		list = append(list, job.Settlement{Ref: d.Ref(), Outcome: job.Own, At: now().Add(time.Second), Owner: owner})
+	}
+	m.mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	start := m.clock.Add(1)
+	res, err := m.store.Settle(context.Background(), now(), list)
+	end := m.clock.Add(1)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range list {
+		m.ownedBy(start, end, &list[i], res[i])
+	}
+}
+
+// ownedBy checks that a worker does not own what another one does.
+func (m *model) ownedBy(start, end uint64, t *job.Settlement, res job.SettleResult) {
+	l := m.life(t.ID)
+	m.note(t.ID, "own of attempt %d by %s: %d", t.Attempt, t.Owner, res)
+	_, worker := job.SplitOwner(t.Owner)
+	current := l.nonce == t.Nonce && l.attempt == t.Attempt
+	switch {
+	case res == job.Taken:
+		m.stats.taken++
+	case res != job.Settled || !current:
+	case l.owner != "" && l.owner != worker && l.owned < start:
+		m.Errorf("%s owns attempt %d of %s, and so does %s: %q", worker, t.Attempt, t.ID, l.owner, l.history)
+	default:
+		m.stats.owned++
+		l.owner, l.owned = worker, end
+	}
+	if res == job.Taken && current && l.owner == worker && l.owned < start {
+		m.Errorf("%s owned attempt %d of %s, and it is taken: %q", worker, t.Attempt, t.ID, l.history)
 	}
 }
 
@@ -191,14 +287,16 @@ func (m *model) delivered(start uint64, d job.Delivery) {
 	case d.Due > now():
 		m.Errorf("%s delivered before it was due", d.ID)
 	}
-	l.attempt = max(l.attempt, d.Attempt)
+	l.attempt, l.nonce = max(l.attempt, d.Attempt), d.Nonce
+	_, l.owner = job.SplitOwner(d.Owner)
+	l.owned = start
 	m.held = append(m.held, d)
 }
 
 // settleSome ends some of the deliveries that are held.
 func (m *model) settleSome(rnd *rand.Rand) {
 	m.mu.Lock()
-	n := min(len(m.held), 1+rnd.IntN(20))
+	n := min(len(m.held), 1+rnd.IntN(40))
 	ds := m.held[:n:n]
 	m.held = m.held[n:]
 	m.mu.Unlock()
@@ -278,6 +376,7 @@ func (m *model) drain() {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	m.eventually("all jobs ended", func() bool {
 		m.claimSome(rnd)
+		m.claimSlots(rnd)
 		m.mu.Lock()
 		held := m.held
 		m.held = nil

@@ -88,6 +88,7 @@ func (s *Store) settlePrimary(ctx context.Context, now job.Time, list []job.Sett
 		return res, err
 	}
 	s.settledThere(now, list, res)
+	s.ownedThere(ctx, now, list, res)
 	s.endHere(ctx, now, completed(list, res))
 	s.journalEnds(ctx, now, list, res)
 	if losses != s.lossCount.Load() {
@@ -154,7 +155,7 @@ func (s *Store) copies(refs []job.Ref) (copies []job.Ref) {
 
 // settledThere does to the mirror what the primary did.
 func (s *Store) settledThere(now job.Time, list []job.Settlement, res []job.SettleResult) {
-	var ended []job.Ref
+	var ended, freed []job.Ref
 	var changed []job.Settlement
 	until := now.Add(s.limits.Load().Horizon)
 	for i := range list {
@@ -162,20 +163,27 @@ func (s *Store) settledThere(now job.Time, list []job.Settlement, res []job.Sett
 			continue
 		}
 		switch t := &list[i]; t.Outcome {
-		case job.Retry, job.Release:
+		case job.Retry, job.Release, job.SetAside:
 			if t.At > until {
 				ended = append(ended, t.Ref)
 				break
 			}
-			changed = append(changed, *t)
+			changed, freed = append(changed, *t), append(freed, t.Ref)
+			if t.Outcome == job.SetAside { // what the mirror holds is set aside when it is claimed
+				changed[len(changed)-1].Outcome = job.Release
+			}
 		case job.Extend:
 			changed = append(changed, *t)
+		case job.Own: // see ownedThere
 		default:
 			ended = append(ended, t.Ref)
 		}
 	}
 	s.unmirror(ended)
 	if len(changed) > 0 {
+		if len(freed) > 0 {
+			s.watch.freed(freed...) // before the mirror: what is added from now on is changed there, too
+		}
 		_, _ = s.mirror.Settle(context.Background(), now, changed) // a job that is not there stays away
 	}
 }
@@ -218,11 +226,19 @@ func (s *Store) settleKnown(ctx context.Context, now job.Time, list []job.Settle
 		return nil, err
 	}
 	for i := range res {
-		if res[i] == job.Unknown || res[i] == job.Stale && known[i].Incarnation != list[i].Incarnation {
+		if res[i] == job.Unknown || res[i] == job.Stale && !judges(&known[i], &list[i].Ref) {
 			res[i] = job.Unreachable
 		}
 	}
 	return res, nil
+}
+
+// judges reports whether what is known here of a job tells that the delivery is not
+// its present one. Of a later delivery than the copy of a live job knows, only Redis
+// can tell: another bridge may have made it.
+func judges(known *memdelay.Found, r *job.Ref) bool {
+	later := known.Shared && known.Attempt < r.Attempt && known.State != job.Done && known.State != job.Cancelled
+	return known.Incarnation == r.Incarnation && !later
 }
 
 // spareNumbers keeps the numbers of attempts that go back and that Redis has

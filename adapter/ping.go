@@ -1,0 +1,191 @@
+package adapter
+
+import (
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// watchPeriod is how often workers are looked after.
+	watchPeriod = 50 * time.Millisecond
+	// suspicion is the shortest time between the two pings that must reach nobody
+	// before a worker counts as gone.
+	suspicion = 300 * time.Millisecond
+	// linkGrace is how long after this bridge's own reconnect nobody counts as gone
+	// for that: the others may not be back yet.
+	linkGrace = 5 * time.Second
+	// fewWorkers is how many of them may vanish together and be believed gone.
+	fewWorkers = 4
+)
+
+// sign is what became of a ping.
+type sign struct {
+	worker string
+	lost   bool // it reached nobody
+}
+
+// heardPong is the callback of answers to pings, the server's "no responders"
+// among them.
+func (b *Bridge) heardPong(m *nats.Msg) {
+	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	b.signs.add(sign{id, len(m.Data) == 0 && m.Header.Get(headerStatus) == "503"})
+}
+
+// takeSigns draws the conclusions from pings.
+func (b *Bridge) takeSigns() {
+	for _, s := range b.signs.take(nil) {
+		if !s.lost {
+			b.disp.pong(s.worker)
+			continue
+		}
+		sent, aside := b.disp.unanswered(s.worker, b.out.Stats().Reconnects)
+		b.recover(s.worker, reasonDisconnected, sent, aside)
+	}
+}
+
+// watchWorkers gives up workers whose heartbeats have ended and asks the others
+// that hold jobs whether they are there. gap is how long nobody has looked.
+func (b *Bridge) watchWorkers(at ticks, gap time.Duration) {
+	if gap > 10*watchPeriod {
+		b.disp.excuse(gap) // this process stood still: heartbeats may be on their way
+	}
+	for _, w := range b.disp.silent(at, b.cfg.WorkerTTL) {
+		sent, aside := b.disp.giveUp(w)
+		b.recover(w, reasonNoHeartbeat, sent, aside)
+	}
+	for _, id := range b.disp.toPing(at, b.cfg.WorkerPing, b.out.Stats().Reconnects) {
+		b.ping(id)
+	}
+}
+
+// ping asks a worker whether it is there.
+func (b *Bridge) ping(id string) {
+	// What cannot be sent is not answered either, and that proves nothing.
+	_ = b.out.PublishRequest(subjects.Worker(b.cfg.Prefix, subjects.KindPing, id), b.pongs+"."+id, nil)
+}
+
+// recover gives the jobs of a worker that is gone to others. What it had counts
+// as an attempt: it may be what ended the worker.
+func (b *Bridge) recover(worker, why string, sent, aside []*flight) {
+	if len(sent)+len(aside) == 0 {
+		return
+	}
+	now := b.now()
+	for _, f := range sent {
+		s := f.ending(job.Retry, now)
+		b.again(&s, &f.Delivery, 0, now)
+		b.settler.add(s)
+	}
+	b.settler.add(asideSettlements(aside)...)
+	b.metrics.recovered(why, len(sent))
+	b.log.worker.Log(b.cfg.Logger, "worker is gone, its jobs go to others", "worker", worker, "why", why, "jobs", len(sent)+len(aside))
+}
+
+// pong notes that a worker is connected.
+func (d *dispatcher) pong(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.workers[id]; w != nil {
+		w.answered = true
+		if w.suspect != 0 {
+			w.suspect = 0
+			d.freed(w)
+		}
+	}
+}
+
+// unanswered notes that a ping has reached nobody, and returns what the worker
+// has if it must be gone.
+func (d *dispatcher) unanswered(id string, link uint64) (sent, aside []*flight) {
+	at := d.ticks()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noteLink(link, at)
+	w := d.workers[id]
+	switch {
+	case w == nil || !w.answered: // it may not be allowed to answer
+		return nil, nil
+	case w.suspect == 0:
+		w.suspect = at
+		return nil, nil
+	case at.sub(w.suspect) < suspicion || w.pinged <= w.suspect:
+		return nil, nil
+	case at.sub(d.linked) < linkGrace && d.linked != 0 || d.manyVanish():
+		return nil, nil // the fault is more likely between
+	}
+	return d.removeWorker(w)
+}
+
+// noteLink notes reconnects of this bridge. d.mu is held.
+func (d *dispatcher) noteLink(link uint64, at ticks) {
+	if link != d.link {
+		d.link, d.linked = link, at
+	}
+}
+
+// manyVanish reports whether more than half of the workers, and not just a few,
+// cannot be reached. d.mu is held.
+func (d *dispatcher) manyVanish() bool {
+	lost := 0
+	for _, w := range d.workers {
+		if w.suspect != 0 {
+			lost++
+		}
+	}
+	return len(d.workers) >= fewWorkers && 2*lost > len(d.workers)
+}
+
+// silent returns the workers without heartbeat for ttl.
+func (d *dispatcher) silent(at ticks, ttl time.Duration) (ids []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, w := range d.workers {
+		if at.sub(w.heard) > ttl {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// giveUp removes a worker.
+func (d *dispatcher) giveUp(id string) (sent, aside []*flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.workers[id]
+	if w == nil {
+		return nil, nil
+	}
+	return d.removeWorker(w)
+}
+
+// excuse grants all workers the time in which nobody listened.
+func (d *dispatcher) excuse(gap time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.workers {
+		w.heard += ticks(gap / time.Microsecond)
+	}
+}
+
+// toPing returns the workers to be asked now: those that hold jobs, and any that
+// cannot be reached.
+func (d *dispatcher) toPing(at ticks, every time.Duration, link uint64) (ids []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noteLink(link, at)
+	for id, w := range d.workers {
+		wait := every
+		if w.suspect != 0 {
+			wait = suspicion
+		}
+		if (len(w.flights) > 0 || w.suspect != 0) && at.sub(max(w.pinged, w.suspect)) >= wait {
+			w.pinged = at
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,101 @@
+package adapter
+
+import (
+	"context"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// The recovery loops; docs/workers.md.
+
+const (
+	// runningPeriod is how often RunningTaskRecovery looks at the store: at one
+	// page of leases each time, so that all of them are seen in turn.
+	runningPeriod = 5 * time.Second
+	// pendingPeriod is how often PendingTaskReconciler looks for jobs set aside
+	// that idle workers could have.
+	pendingPeriod = 2 * time.Second
+	// leasePage is how many leases are read at a time.
+	leasePage = 1000
+)
+
+// recoverLoop runs ReconstructWorkerTasks when it is woken, at first and then
+// whenever the shared store or a peer has come or gone, and RunningTaskRecovery
+// and PendingTaskReconciler beside it, until ctx is done.
+func (b *Bridge) recoverLoop(ctx context.Context) {
+	running, pending := time.NewTicker(runningPeriod), time.NewTicker(pendingPeriod)
+	defer running.Stop()
+	defer pending.Stop()
+	cursor := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.reconstruct:
+			b.reconstructWorkerTasks(ctx)
+		case <-running.C:
+			cursor, _ = b.recoverRunningTasks(ctx, cursor)
+		case <-pending.C:
+			b.reconcilePendingTasks()
+		}
+	}
+}
+
+// reconstructWorkerTasks takes in all leases of workers whose bridge is gone, or
+// was this one in a former life. An unreadable page ends it: it is woken again
+// when the store is back, and the page is read again in its turn.
+func (b *Bridge) reconstructWorkerTasks(ctx context.Context) {
+	for cursor, ok := b.recoverRunningTasks(ctx, ""); ok && cursor != ""; {
+		cursor, ok = b.recoverRunningTasks(ctx, cursor)
+	}
+}
+
+// recoverRunningTasks looks at one page of leases and returns where the next one
+// begins. From then on a worker's heartbeats, or their end, decide about a lease
+// that is taken in.
+func (b *Bridge) recoverRunningTasks(ctx context.Context, cursor string) (next string, ok bool) {
+	call, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
+	defer cancel()
+	page, err := b.store.List(call, job.Query{State: job.Running, Limit: leasePage, Cursor: cursor})
+	if err != nil {
+		return "", false // the store says why elsewhere
+	}
+	now := b.now()
+	for i := range page.Jobs {
+		in := &page.Jobs[i]
+		bridge, worker := job.SplitOwner(in.Owner)
+		switch {
+		case in.Owner == "": // whose it was is lost, so nobody will tell of it
+			b.settler.add(settlement{
+				Settlement: job.Settlement{Ref: in.Ref(), Outcome: job.Retry, At: now, Target: in.Target, Due: in.Due},
+				until:      now.Add(in.AckWait),
+			})
+		case worker == "" || bridge != b.cfg.ID && (b.exchange.isLive(bridge) || !b.exchange.mine(in.ID)):
+		default:
+			b.disp.takeOver(deliveryOf(in), worker)
+		}
+	}
+	return page.Cursor, true
+}
+
+// reconcilePendingTasks has the claimer look for targets with jobs set aside
+// while a worker is idle.
+func (b *Bridge) reconcilePendingTasks() {
+	if b.disp.idle() {
+		b.disp.relearn.Store(true)
+		wake(b.disp.wakeClaim)
+	}
+}
+
+// idle reports whether a worker has nothing to do.
+func (d *dispatcher) idle() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.workers {
+		if w.free() > 0 && len(w.flights) == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,292 @@
+package adapter
+
+import (
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/subjects"
+)
+
+// worker is a worker that owns its jobs, as this bridge knows it. The
+// dispatcher's mu guards it.
+//
+//	live --a ping reaches nobody--> suspect --again, and no safeguard--> gone
+//	     <--heartbeat, pong--------
+//	live or suspect --farewell--> leaving --nothing left--> gone
+//	any --no heartbeat for the TTL--> gone
+type worker struct {
+	id       string
+	owner    string // of its leases
+	patterns []string
+	covers   subjects.Matcher // patterns
+	capacity int
+	foreign  int  // slots that others use
+	directed bool // it takes jobs on a subject of its own
+	leaving  bool
+
+	heard    ticks // last heartbeat
+	pinged   ticks // last ping
+	answered bool  // it has answered one
+	suspect  ticks // since when nothing reaches it, zero: not so
+	missed   bool  // a job did not reach it since its last heartbeat
+	strikes  int   // in how many beats in a row that was so
+	struck   ticks // when last
+
+	beats    uint64               // heartbeats taken in
+	flights  map[*flight]struct{} // what it has of this bridge
+	starving map[*lane]struct{}   // lanes that wait for one of its slots
+}
+
+const (
+	// maxStrikes is how many beats in a row jobs may fail to reach a worker on its
+	// own subject before they are published to their targets instead.
+	maxStrikes = 2
+	// strikeMemory is how long that lasts.
+	strikeMemory = 30 * time.Second
+)
+
+// takes reports whether w takes jobs on its own subject.
+func (w *worker) takes() bool { return w.directed && !w.leaving && w.strikes < maxStrikes }
+
+// free is how many more jobs w takes now.
+func (w *worker) free() int {
+	if w.suspect != 0 || !w.takes() {
+		return 0
+	}
+	return max(0, w.capacity-w.foreign-len(w.flights))
+}
+
+// worker returns the worker of that id, made when it is new. d.mu is held.
+func (d *dispatcher) worker(id string) *worker {
+	w := d.workers[id]
+	if w == nil {
+		w = &worker{
+			id: id, owner: job.OwnerOf(d.bridge, id), heard: d.ticks(),
+			flights: map[*flight]struct{}{}, starving: map[*lane]struct{}{},
+		}
+		d.workers[id] = w
+	}
+	return w
+}
+
+// directed reports whether the lane's jobs are given to workers rather than
+// published to its target.
+func (l *lane) directed() bool { return len(l.workers) > 0 }
+
+// cover makes w serve the lanes that it covers, and no others. It returns jobs
+// that were claimed for the queue groups of these targets and must be set aside.
+// d.mu is held.
+func (d *dispatcher) cover(w *worker) (aside []*flight) {
+	for _, l := range d.lanes {
+		has, wants := slices.Contains(l.workers, w), w.takes() && w.covers.Match(l.target)
+		switch {
+		case wants && !has:
+			aside = append(aside, d.serve(l, w)...)
+		case has && !wants:
+			d.unserve(l, w)
+		}
+	}
+	return aside
+}
+
+// serve adds w to the workers of l. d.mu is held.
+func (d *dispatcher) serve(l *lane, w *worker) (aside []*flight) {
+	first := !l.directed()
+	l.workers = append(l.workers, w)
+	if first {
+		l.win.leave(l)
+		l.parked, l.probing = notParked, false
+		if l.ready.len()+l.early > 0 {
+			aside = d.takeReady(l)
+		}
+		d.block(l)
+	}
+	d.feed(l)
+	return aside
+}
+
+// unserve takes w away from l, which is a plain lane again without the last.
+// d.mu is held.
+func (d *dispatcher) unserve(l *lane, w *worker) {
+	l.workers = slices.DeleteFunc(l.workers, func(o *worker) bool { return o == w })
+	delete(w.starving, l)
+	if !l.blocks() {
+		d.unblock(l)
+	}
+	d.feed(l)
+}
+
+// leave takes l out of the queue for room in w.
+func (w *window) leave(l *lane) {
+	if l.queued {
+		l.queued = false
+		w.queue = slices.DeleteFunc(w.queue, func(o *lane) bool { return o == l })
+	}
+}
+
+// slots returns the free slots of l's workers, n in all and at most limit, each
+// time with another worker first.
+func (l *lane) slots(limit int) (slots []job.Slot, n int) {
+	l.turn++
+	for i := range l.workers {
+		w := l.workers[(i+l.turn)%len(l.workers)]
+		if free := min(w.free(), limit-n); free > 0 {
+			slots = append(slots, job.Slot{Owner: w.owner, Free: free})
+			n += free
+		}
+	}
+	return slots, n
+}
+
+// slotLinger is how long the free slots of a lane are gathered before jobs are
+// claimed for them, unless a quarter of all is free.
+const slotLinger = 5 * time.Millisecond
+
+// feedDirected lists l, if it has jobs set aside, to be claimed from when a slot
+// is free, or has it wait for one. d.mu is held.
+func (d *dispatcher) feedDirected(l *lane) {
+	if !l.wanting() || l.hungry {
+		return
+	}
+	free, all := 0, 0
+	for _, w := range l.workers {
+		free, all = free+w.free(), all+w.capacity
+	}
+	if free == 0 {
+		for _, w := range l.workers {
+			w.starving[l] = struct{}{}
+		}
+		return
+	}
+	if 4*free < all {
+		l.asideNext = max(l.asideNext, l.claimedAt.Add(slotLinger))
+	}
+	d.starve(l)
+}
+
+// freed feeds lanes that wait for a slot of w. d.mu is held.
+func (d *dispatcher) freed(w *worker) {
+	free := w.free()
+	for l := range w.starving {
+		if free--; free < 0 {
+			return
+		}
+		delete(w.starving, l)
+		d.feed(l)
+	}
+}
+
+// own makes w the owner of f. d.mu is held.
+func (d *dispatcher) own(f *flight, w *worker) {
+	if f.worker == w || f.gone {
+		return
+	}
+	if f.worker != nil {
+		delete(f.worker.flights, f)
+	}
+	f.worker = w
+	w.flights[f] = struct{}{}
+}
+
+// disown notes that f has ended. d.mu is held.
+func (d *dispatcher) disown(f *flight) {
+	w := f.worker
+	if w == nil {
+		return
+	}
+	delete(w.flights, f)
+	if f.sent {
+		d.owners.released(f)
+	}
+	d.freed(w)
+	if w.leaving && len(w.flights) == 0 {
+		d.forgetWorker(w)
+	}
+}
+
+// lose takes fs, which are w's, from it. What was not published yet, and what
+// never reached it, goes aside again.
+func (d *dispatcher) lose(fs []*flight) (sent, aside []*flight) {
+	for _, f := range fs {
+		switch {
+		case f.gone:
+		case f.sent:
+			d.drop(f)
+			f.lane.win.returned()
+			d.feed(f.lane)
+			sent = append(sent, f)
+		default:
+			d.drop(f)
+			d.claimed--
+			f.lane.aside++
+			d.block(f.lane)
+			aside = append(aside, f)
+		}
+	}
+	d.madeRoom()
+	return sent, aside
+}
+
+// removeWorker forgets w and takes all that it has from it. d.mu is held.
+func (d *dispatcher) removeWorker(w *worker) (sent, aside []*flight) {
+	sent, aside = d.lose(w.all())
+	d.forgetWorker(w)
+	return sent, aside
+}
+
+func (d *dispatcher) forgetWorker(w *worker) {
+	if d.workers[w.id] != w {
+		return
+	}
+	delete(d.workers, w.id)
+	d.owners.gone(w)
+	w.leaving = true
+	d.cover(w) // it takes nothing any more, so nothing has to go aside
+}
+
+// all returns what w has.
+func (w *worker) all() []*flight {
+	fs := make([]*flight, 0, len(w.flights))
+	for f := range w.flights {
+		fs = append(fs, f)
+	}
+	return fs
+}
+
+// undelivered takes back a job that was sent to a worker and reached nobody.
+func (d *dispatcher) undelivered(f *flight) (aside []*flight) {
+	at := d.ticks()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f.gone {
+		return nil
+	}
+	w := f.worker
+	if w.suspect == 0 {
+		w.suspect = at
+	}
+	w.missed, w.struck = true, at
+	d.drop(f)
+	f.lane.win.returned()
+	f.lane.aside++
+	d.block(f.lane)
+	return []*flight{f}
+}
+
+// adopt takes a delivery in that a worker has and that another bridge sent, or
+// this one in its former life. d.mu is held.
+func (d *dispatcher) adopt(e job.Delivery, w *worker) {
+	if old := d.flights[e.ID]; old != nil {
+		return // it is settled meanwhile, or this bridge's anyway
+	}
+	e.Payload = nil
+	f := &flight{Delivery: e, lane: d.lane(e.Target), sent: true, since: d.ticks()}
+	f.lane.lastUsed = d.now()
+	f.trace = traceOf(e.Header)
+	f.Header = nil
+	f.lane.win.sent(f)
+	d.flights[f.ID] = f
+	d.own(f, w)
+	d.owners.claimed(f)
+}
