@@ -41,6 +41,7 @@ type Bridge struct {
 	signs            *gather[sign]    // what became of pings
 	pongs            string           // subject under which workers answer them
 	reconstruct      chan struct{}    // set when all leases must be looked at
+	started          job.Time
 
 	fullEvents pace
 }
@@ -85,7 +86,7 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 		return nil, err
 	}
 	b.beats, b.questions, b.signs = newGather[beatMsg](), newGather[beatMsg](), newGather[sign]()
-	b.pongs, b.reconstruct = conns.Dispatch.NewInbox(), make(chan struct{}, 1)
+	b.pongs, b.reconstruct, b.started = conns.Dispatch.NewInbox(), make(chan struct{}, 1), b.now()
 	wake(b.reconstruct)
 	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)
 	b.exchange = newExchange(b)
@@ -149,12 +150,12 @@ func (b *Bridge) Run(ctx context.Context) error {
 		settling.Wait()
 	}
 	workers, err := b.listenWorkers()
-	defer func() { stopWorkers(workers) }()
 	acks, ackErr := b.peers.serve(b.cfg.ID)
 	if err = cmp.Or(err, ackErr); err == nil {
 		err = b.intake.subscribe()
 	}
 	if err != nil {
+		stopWorkers(workers)
 		endSettling()
 		return fmt.Errorf("subscribe: %w", err)
 	}
@@ -177,6 +178,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	// A store that does not answer must not hold the stop up.
 	defer time.AfterFunc(b.cfg.Drain+stopGrace, cancelWork).Stop()
 	b.peers.stopListening()
+	stopWorkers(workers) // peers answer them
 	stopExchange()
 	exchanging.Wait() // it joins and leaves the intake
 	b.intake.leave()

@@ -167,7 +167,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 // d.mu is held.
 func (d *dispatcher) assign(f *flight) bool {
 	_, id := job.SplitOwner(f.Owner)
-	if id == "" {
+	if id == "" || f.Ack != job.AckWorker { // no worker settles it, so its target gets it
 		return true
 	}
 	w := d.workers[id]

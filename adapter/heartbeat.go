@@ -3,6 +3,7 @@ package adapter
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -202,6 +203,7 @@ func (d *dispatcher) beat(p *beat, now job.Time) (r beatResult) {
 		d.relearn.Store(true)
 		wake(d.wakeClaim)
 	}
+	took, patterns := w.takes(), w.patterns
 	w.heard, w.suspect = at, 0
 	r.deaf = w.strike(at)
 	w.leaving = p.bye || w.leaving && p.Free == 0
@@ -210,7 +212,9 @@ func (d *dispatcher) beat(p *beat, now job.Time) (r beatResult) {
 	r.done = d.listed(w, p, &r, now, at)
 	d.owners.beat(w)
 	r.absent, r.aside = d.absent(w, at, p.bye)
-	r.aside = append(r.aside, d.cover(w)...)
+	if w.takes() != took || !slices.Equal(w.patterns, patterns) {
+		r.aside = append(r.aside, d.cover(w)...)
+	}
 	d.freed(w)
 	if w.leaving && len(w.flights) == 0 {
 		d.forgetWorker(w)

@@ -43,7 +43,7 @@ func (b *Bridge) takeSigns() {
 			continue
 		}
 		sent, aside := b.disp.unanswered(s.worker, b.out.Stats().Reconnects)
-		b.recover(s.worker, reasonDisconnected, sent, aside)
+		b.reassign(s.worker, reasonDisconnected, sent, aside)
 	}
 }
 
@@ -55,7 +55,7 @@ func (b *Bridge) watchWorkers(at ticks, gap time.Duration) {
 	}
 	for _, w := range b.disp.silent(at, b.cfg.WorkerTTL) {
 		sent, aside := b.disp.giveUp(w)
-		b.recover(w, reasonNoHeartbeat, sent, aside)
+		b.reassign(w, reasonNoHeartbeat, sent, aside)
 	}
 	for _, id := range b.disp.toPing(at, b.cfg.WorkerPing, b.out.Stats().Reconnects) {
 		b.ping(id)
@@ -68,9 +68,9 @@ func (b *Bridge) ping(id string) {
 	_ = b.out.PublishRequest(subjects.Worker(b.cfg.Prefix, subjects.KindPing, id), b.pongs+"."+id, nil)
 }
 
-// recover gives the jobs of a worker that is gone to others. What it had counts
+// reassign gives the jobs of a worker that is gone to others. What it had counts
 // as an attempt: it may be what ended the worker.
-func (b *Bridge) recover(worker, why string, sent, aside []*flight) {
+func (b *Bridge) reassign(worker, why string, sent, aside []*flight) {
 	if len(sent)+len(aside) == 0 {
 		return
 	}

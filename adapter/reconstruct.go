@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -27,34 +28,42 @@ func (b *Bridge) recoverLoop(ctx context.Context) {
 	running, pending := time.NewTicker(runningPeriod), time.NewTicker(pendingPeriod)
 	defer running.Stop()
 	defer pending.Stop()
+	r := recovery{b: b, seen: map[job.Ref]ticks{}}
 	cursor := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.reconstruct:
-			b.reconstructWorkerTasks(ctx)
+			r.reconstructWorkerTasks(ctx)
 		case <-running.C:
-			cursor, _ = b.recoverRunningTasks(ctx, cursor)
+			cursor, _ = r.recoverRunningTasks(ctx, cursor)
 		case <-pending.C:
 			b.reconcilePendingTasks()
 		}
 	}
 }
 
+// recovery takes leases in that are nobody's.
+type recovery struct {
+	b    *Bridge
+	seen map[job.Ref]ticks // leases of this bridge that it did not hold, by when that was seen first
+}
+
 // reconstructWorkerTasks takes in all leases of workers whose bridge is gone, or
 // was this one in a former life. An unreadable page ends it: it is woken again
 // when the store is back, and the page is read again in its turn.
-func (b *Bridge) reconstructWorkerTasks(ctx context.Context) {
-	for cursor, ok := b.recoverRunningTasks(ctx, ""); ok && cursor != ""; {
-		cursor, ok = b.recoverRunningTasks(ctx, cursor)
+func (r *recovery) reconstructWorkerTasks(ctx context.Context) {
+	for cursor, ok := r.recoverRunningTasks(ctx, ""); ok && cursor != ""; {
+		cursor, ok = r.recoverRunningTasks(ctx, cursor)
 	}
 }
 
 // recoverRunningTasks looks at one page of leases and returns where the next one
 // begins. From then on a worker's heartbeats, or their end, decide about a lease
 // that is taken in.
-func (b *Bridge) recoverRunningTasks(ctx context.Context, cursor string) (next string, ok bool) {
+func (r *recovery) recoverRunningTasks(ctx context.Context, cursor string) (next string, ok bool) {
+	b := r.b
 	call, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
 	defer cancel()
 	page, err := b.store.List(call, job.Query{State: job.Running, Limit: leasePage, Cursor: cursor})
@@ -71,12 +80,46 @@ func (b *Bridge) recoverRunningTasks(ctx context.Context, cursor string) (next s
 				Settlement: job.Settlement{Ref: in.Ref(), Outcome: job.Retry, At: now, Target: in.Target, Due: in.Due},
 				until:      now.Add(in.AckWait),
 			})
-		case worker == "" || bridge != b.cfg.ID && (b.exchange.isLive(bridge) || !b.exchange.mine(in.ID)):
-		default:
+		case worker != "" && r.orphaned(in, bridge):
 			b.disp.takeOver(deliveryOf(in), worker)
 		}
 	}
+	if page.Cursor == "" {
+		r.forget()
+	}
 	return page.Cursor, true
+}
+
+// orphaned reports whether nobody looks after a lease that bridge made, so that
+// this one must. One of its own that it made in this life is being settled, most
+// likely, or has just been made, unless that is still so a while later.
+func (r *recovery) orphaned(in *job.Info, bridge string) bool {
+	x := r.b.exchange
+	if bridge != r.b.cfg.ID {
+		return !x.isLive(bridge) && x.mine(in.ID)
+	}
+	if in.Next.Add(-in.AckWait) < r.b.started {
+		return true
+	}
+	at := r.b.disp.ticks()
+	first, known := r.seen[in.Ref()]
+	if !known && !r.b.disp.holds(in.ID) {
+		r.seen[in.Ref()] = at
+	}
+	return known && at.sub(first) > runningPeriod/2
+}
+
+// forget drops what was seen long ago.
+func (r *recovery) forget() {
+	at := r.b.disp.ticks()
+	maps.DeleteFunc(r.seen, func(_ job.Ref, first ticks) bool { return at.sub(first) > time.Minute })
+}
+
+// holds reports whether a delivery of the job is here.
+func (d *dispatcher) holds(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.flights[id] != nil
 }
 
 // reconcilePendingTasks has the claimer look for targets with jobs set aside
