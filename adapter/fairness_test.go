@@ -61,7 +61,7 @@ func TestPausedWorker(t *testing.T) {
 	r := newRig(t, withConfig(func(c *adapter.Config) { c.Drain = 10 * time.Millisecond }))
 	r.worker("paused.x")
 	work := r.worker("busy.x")
-	at := time.Now().Add(300 * time.Millisecond)
+	at := time.Now().Add(2 * time.Second) // all are stored by then
 	r.scheduleAll(paused, always(fmt.Sprintf("delay.at.%d.paused.x", at.UnixMilli())), always("p"))
 	r.scheduleAll(busy, func(i int) string {
 		return fmt.Sprintf("delay.at.%d.busy.x", at.Add(time.Duration(i+1)*pace).UnixMilli())

@@ -248,6 +248,15 @@ func (r *rig) intakeArrived() {
 	}
 }
 
+// dispatchArrived is intakeArrived for the other connection.
+func (r *rig) dispatchArrived() {
+	r.t.Helper()
+	r.flush()
+	if err := r.conns.Dispatch.FlushTimeout(patient); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func receive(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
 	t.Helper()
 	select {

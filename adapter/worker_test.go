@@ -2,6 +2,7 @@ package adapter_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -657,4 +658,90 @@ func TestOneBridgeAnswers(t *testing.T) {
 	}
 	w.beat() // answered later than any second answer
 	nothing(t, answers)
+}
+
+// What no worker settles goes to its target, whoever covers that.
+func TestJobsThatNoWorkerSettlesGoToTheirTargets(t *testing.T) {
+	r := newRig(t, withConfig(fast))
+	w := r.owner("w1", 2, "t.x")
+	w.beat()
+	target := r.worker("t.x")
+	a := r.schedule("delay.in.0s.t.x", "p", "Delay-Ack", "none")
+	receive(t, target)
+	r.becomes(a.ID, job.Done)
+	nothing(t, w.jobs)
+}
+
+// A dead worker's job that may not be tried again is dead.
+func TestLastAttemptOfAKilledWorker(t *testing.T) {
+	r := newRig(t, withConfig(fast))
+	w := r.owner("w1", 1, "t.x")
+	w.beat()
+	a := r.schedule("delay.in.0s.t.x", "p", "Delay-Max-Attempts", "1")
+	receive(t, w.jobs)
+	w.pinged(2)
+	w.nc.Close()
+	if got := r.becomes(a.ID, job.Dead); got.Reason != "max_attempts" {
+		t.Errorf("dead for %q", got.Reason)
+	}
+}
+
+// What a peer gives a worker uses its slots.
+func TestSlotsThatAPeerUses(t *testing.T) {
+	r := newRig(t, withConfig(fast), withStore(newModeStore(job.ModeRedis)))
+	w := r.owner("w1", 2, "t.x")
+	w.beat()
+	state := `{"bridge":"b2","circuit_state":"CLOSED","version":1}`
+	eventually(t, "the bridge listens to its peer", func() bool {
+		if err := r.nc.Publish("delay.sys.state", []byte(state)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.nc.Request("delay.owner.nobody", nil, 20*time.Millisecond)
+		return !errors.Is(err, nats.ErrNoResponders)
+	})
+	tell := func(event string) {
+		t.Helper()
+		if err := r.nc.Publish("delay.owner.w1", fmt.Appendf(nil, `{"event":%q,"job":"j","token":"t","attempt":1,"bridge":"b2"}`, event)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell("claimed")
+	tell("claimed")
+	r.dispatchArrived()
+	a := r.schedule("delay.in.0s.t.x", "p")
+	r.parked(a.ID, "t.x")
+	nothing(t, w.jobs)
+	tell("released")
+	m := receive(t, w.jobs)
+	attempt(t, m, 1, a.Due)
+	b := r.schedule("delay.in.0s.t.x", "p")
+	r.parked(b.ID, "t.x")
+	nothing(t, w.jobs)
+	w.beat(m) // one slot is free by its own account
+	again := receive(t, w.jobs)
+	r.done(m)
+	r.done(again)
+}
+
+// A bridge that is gone leaves leases, which a peer takes in.
+func TestPeerRecoversJobsOfABridgeThatIsGone(t *testing.T) {
+	r := newRig(t, withStore(newModeStore(job.ModeRedis)), withConfig(func(c *adapter.Config) { c.Drain = 10 * time.Millisecond }))
+	w1, w2 := r.owner("w1", 1, "t.x"), r.owner("w2", 1, "t.x")
+	w1.beat()
+	a := r.schedule("delay.in.0s.t.x", "p")
+	m := receive(t, w1.jobs)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w1.nc.Close()
+	newRig(t, beside(r), withConfig(func(c *adapter.Config) { fast(c); c.WorkerTTL = 500 * time.Millisecond; c.ID = "b2" }))
+	w2.beating()
+	again := receive(t, w2.jobs)
+	attempt(t, again, 2, time.Time{})
+	if again.Header.Get("Delay-Job-Id") != a.ID || token(again) == token(m) {
+		t.Errorf("delivered %v", again.Header)
+	}
+	if answer := w2.request(again, ""); answer != "" {
+		t.Errorf("completion answered %q", answer)
+	}
 }

@@ -345,28 +345,37 @@ func TestPeersDeliveryIsNotJudged(t *testing.T) {
 	s.silentThroughout()
 }
 
-// TestLeaseFreedWhileListed: what a page says of a lease is not mirrored once the
-// lease has ended, or belongs to somebody else.
-func TestLeaseFreedWhileListed(t *testing.T) {
+// TestLeaseChangedWhileListed: what a page says of a lease is not mirrored once the
+// lease has ended, belongs to somebody else, or was followed by another one.
+func TestLeaseChangedWhileListed(t *testing.T) {
 	s := newScene(t)
-	s.aside(2, "job-%d")
-	given := s.claimSlots(2, map[string]int{"b1/w1": 1, "b1": 1})
+	s.aside(3, "job-%d")
+	given := s.claimSlots(3, map[string]int{"b1/w1": 1, "b1": 1, "b1/w3": 1})
 	s.stop()
 	s.start()
 	s.awaitMode(job.ModeRedis)
-	freed, owned := given["b1/w1"][0], given["b1"][0]
+	freed, owned, again := given["b1/w1"][0], given["b1"][0], given["b1/w3"][0]
+	read, listed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.afterNext("list", func() error {
-		s.mustSettle(freed, job.Release, now())
-		s.mustOwn(owned, "b1/w2", job.Settled)
+		s.settleAsPeer(again, job.Retry)
+		again = s.claim(1)[0]
+		s.mustSettle(freed, job.Release, now().Add(time.Second))
+		s.beforeNext("get", func() error { close(read); <-listed; return nil })
+		go func() { defer close(done); s.mustOwn(owned, "b1/w2", job.Settled) }()
+		s.await("the lease that is owned is read", read)
 		return nil
 	})
-	if page, err := s.store.List(context.Background(), job.Query{State: job.Running, Limit: 10}); err != nil || len(page.Jobs) != 2 {
-		t.Fatalf("%d leases listed, %v, want 2", len(page.Jobs), err)
+	page, err := s.store.List(context.Background(), job.Query{State: job.Running, Limit: 10})
+	close(listed)
+	s.await("it is owned", done)
+	if err != nil || len(page.Jobs) != 3 {
+		t.Fatalf("%d leases listed, %v, want 3", len(page.Jobs), err)
 	}
 	s.unplug()
 	if got := s.settle(freed, job.Complete, 0); got != job.Unreachable {
 		t.Errorf("completed after it was given back: result %d, want unreachable", got)
 	}
 	s.wantOwner(owned, "b1/w2")
+	s.mustSettle(again, job.Complete, 0)
 	s.plug()
 }
