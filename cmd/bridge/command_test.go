@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,13 +130,23 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	r := run(t, "demo")
-	if took := time.Since(began); r.code != 0 || took > 30*time.Second {
+	if took := time.Since(began); r.code != 0 || took > 15*time.Second {
 		t.Fatalf("exit %d after %v\n%s%s", r.code, took, r.out, r.err)
 	}
-	for _, want := range []string{"scheduled  long", "KILLED", "delivered  long    attempt 2", "6 scheduled, 6 done, 0 lost, 0 early, 1 delivered again"} {
+	for _, want := range []string{
+		"scheduled  long", "KILL  ", "delivered  long    attempt 2", "done       long    attempt 2",
+		"6 scheduled, 6 done, 0 lost, 0 early, 1 delivered again",
+	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("no %q in\n%s", want, r.out)
 		}
+	}
+	recovered := regexp.MustCompile(`w[12] has it (\d+) ms after the kill; without heartbeats it would have waited for the lease: 30 s`).FindStringSubmatch(r.out)
+	if recovered == nil {
+		t.Fatalf("no line says when the job of the killed worker arrived at the other:\n%s", r.out)
+	}
+	if ms, err := strconv.Atoi(recovered[1]); err != nil || ms >= 1000 {
+		t.Errorf("it arrived %s ms after the kill, want less than a second\n%s", recovered[1], r.out)
 	}
 }
 

@@ -38,6 +38,8 @@ type config struct {
 	localMaxBytes int64
 	failover      failover.Thresholds
 	dedupWindow   time.Duration
+	taskTTL       time.Duration
+	heartbeatTTL  time.Duration
 
 	httpAddr  string
 	logLevel  slog.Level
@@ -233,6 +235,7 @@ func (c *config) finish() (errs []error) {
 		errs = append(errs, fmt.Errorf("redis.shards: %d is more than %d", c.redisShards, job.MaxShards))
 	}
 	errs = append(errs, c.checkNATS()...)
+	errs = append(errs, c.checkWorkers()...)
 	if err := c.failover.Validate(); err != nil {
 		errs = append(errs, err)
 	}

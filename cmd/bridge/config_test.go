@@ -47,12 +47,13 @@ func TestDefaults(t *testing.T) {
 		ID: strings.ReplaceAll(host, ".", "_"), Prefix: "delay", MaxDelay: 3653 * 24 * time.Hour, MaxAttempts: 10, AckWait: 30 * time.Second,
 		Expires: 7 * 24 * time.Hour, DeadMaxAge: 30 * 24 * time.Hour, MaxInFlight: 1000, ClaimAhead: 100 * time.Millisecond, ProbeMin: 250 * time.Millisecond,
 		ProbeMax: 2 * time.Second, IntakeQueue: 65536, StoreTimeout: 2 * time.Second, Drain: 10 * time.Second, Service: "delaybridge",
+		WorkerTTL: 6 * time.Second, WorkerPing: 300 * time.Millisecond,
 	}
 	if !reflect.DeepEqual(c.bridge, want) {
 		t.Errorf("bridge %+v, want %+v", c.bridge, want)
 	}
 	if c.store != storeLocal || c.httpAddr != "127.0.0.1:8090" || c.logLevel != slog.LevelInfo || c.logFormat != "text" ||
-		c.redisShards != 8 || c.localMaxJobs != 1_000_000 || c.dedupWindow != 2*time.Minute || c.nats.url() != "nats://127.0.0.1:4222" {
+		c.redisShards != 8 || c.localMaxJobs != 1_000_000 || c.dedupWindow != 2*time.Minute || c.taskTTL != 2*time.Minute || c.heartbeatTTL != 30*time.Second || c.nats.url() != "nats://127.0.0.1:4222" {
 		t.Errorf("configuration %+v", c)
 	}
 }

@@ -17,17 +17,16 @@ import (
 
 const (
 	// demoDeadline bounds the demo; it needs less than ten seconds.
-	demoDeadline = 25 * time.Second
-	// demoLease is how soon a killed worker's job goes to another one.
-	demoLease = 2 * time.Second
-	// killAfter is how long the killed worker holds its job.
-	killAfter = 200 * time.Millisecond
-	// The job whose worker is killed, and how long it takes.
+	demoDeadline = 15 * time.Second
+	// The job whose worker is killed, how long it takes, and how long its worker
+	// has it by then.
 	killedJob  = "long"
-	killedWork = "1s"
+	killedWork = "2s"
+	killAfter  = 800 * time.Millisecond
 )
 
-// demoJobs are the delays of the jobs by id, in the order of scheduling.
+// demoJobs are the delays of the jobs by id, in the order of scheduling. None is
+// due after the kill: one that is sent to the killed worker would betray it.
 var demoJobs = []struct {
 	id, work string
 	delay    time.Duration
@@ -36,8 +35,8 @@ var demoJobs = []struct {
 	{"first", "20ms", 500 * time.Millisecond},
 	{"second", "20ms", time.Second},
 	{killedJob, killedWork, 2 * time.Second},
-	{"fifth", "20ms", 2500 * time.Millisecond},
-	{"sixth", "20ms", 3 * time.Second},
+	{"fifth", "20ms", 2250 * time.Millisecond},
+	{"sixth", "20ms", 2500 * time.Millisecond},
 }
 
 // demo is one run: a bridge, two workers, a producer, and what was seen.
@@ -47,7 +46,10 @@ type demo struct {
 	workers map[string]*child
 	events  chan workerEvent
 	jobs    map[string]*demoJob
-	killed  string // the worker that was
+
+	kill     <-chan time.Time // when a worker is to be killed; nil: not now
+	killed   string           // the worker that is or was
+	killedAt time.Time
 }
 
 type demoJob struct {
@@ -132,34 +134,56 @@ func (b *demoBridge) stop() error {
 
 // run shows everything until each job is done.
 func (d *demo) run(ctx context.Context, url string) error {
-	fmt.Fprintf(d.std.out, "NATS at %s, a bridge with jobs in memory, two plain queue workers\n\n", url)
-	for _, name := range []string{"A", "B"} {
-		if err := d.startWorker(name, url); err != nil {
-			return err
-		}
+	fmt.Fprintf(d.std.out, "NATS at %s, a bridge with jobs in memory, two workers that own their jobs\n\n", url)
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
 	}
-	for range d.workers {
-		if _, err := d.next(ctx); err != nil {
-			return fmt.Errorf("workers do not start: %w", err)
-		}
+	defer nc.Close()
+	if _, err := nc.Subscribe(demoResults, d.result); err != nil {
+		return err
+	}
+	if err := d.startWorkers(ctx, nc, "w1", "w2"); err != nil {
+		return fmt.Errorf("workers do not start: %w", err)
 	}
 	d.began = time.Now()
-	if err := d.schedule(ctx, url); err != nil {
+	if err := d.schedule(ctx, nc); err != nil {
 		return err
 	}
 	for !d.allDone() {
-		e, err := d.next(ctx)
-		if err != nil {
-			d.line(time.Now(), "gave up: %v", err)
+		select {
+		case e := <-d.events:
+			d.show(e)
+		case <-d.kill:
+			d.killWorker()
+		case <-ctx.Done():
+			d.line(time.Now(), "gave up: %v", ctx.Err())
 			return nil // the summary says what is missing
 		}
-		d.show(ctx, e)
+	}
+	return nil
+}
+
+// startWorkers starts the workers and waits for a heartbeat of each.
+func (d *demo) startWorkers(ctx context.Context, nc *nats.Conn, names ...string) error {
+	for _, name := range names {
+		sub, err := nc.SubscribeSync(client.DefaultPrefix + ".hb." + name)
+		if err != nil {
+			return err
+		}
+		if err := d.startWorker(name, nc.ConnectedUrl()); err != nil {
+			return err
+		}
+		if _, err := sub.NextMsgWithContext(ctx); err != nil {
+			return err
+		}
+		_ = sub.Unsubscribe() // fails only when the connection is closed
 	}
 	return nil
 }
 
 func (d *demo) startWorker(name, url string) error {
-	w, err := startChild(d.std, "demo-worker", "--nats-url", url)
+	w, err := startChild(d.std, "demo-worker", "--nats-url", url, "--name", name)
 	if err != nil {
 		return err
 	}
@@ -188,28 +212,24 @@ func (d *demo) stopWorkers() {
 	}
 }
 
-func (d *demo) next(ctx context.Context) (workerEvent, error) {
-	select {
-	case e := <-d.events:
-		return e, nil
-	case <-ctx.Done():
-		return workerEvent{}, ctx.Err()
+// result takes what a worker has made of a job. The bridge sends it when it has
+// stored that the job is done.
+func (d *demo) result(m *nats.Msg) {
+	var e workerEvent
+	if json.Unmarshal(m.Data, &e.demoEvent) == nil {
+		e.worker, e.At = e.Worker, time.Now()
+		d.events <- e
 	}
 }
 
 // schedule puts all jobs.
-func (d *demo) schedule(ctx context.Context, url string) error {
-	nc, err := nats.Connect(url)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
+func (d *demo) schedule(ctx context.Context, nc *nats.Conn) error {
 	c, err := client.New(nc, client.Options{})
 	if err != nil {
 		return err
 	}
 	for _, j := range demoJobs {
-		header := nats.Header{"Delay-Ack-Wait": {demoLease.String()}, "Delay-Backoff": {"100ms"}}
+		header := nats.Header{"Delay-Reply-To": {demoResults}}
 		r, err := c.Schedule(ctx, client.Job{ID: j.id, Target: demoTarget, Payload: []byte(j.work), Header: header}, j.delay)
 		if err != nil {
 			return fmt.Errorf("schedule %s: %w", j.id, err)
@@ -228,8 +248,8 @@ func (d *demo) line(t time.Time, format string, args ...any) {
 	fmt.Fprintf(d.std.out, "%6.3fs  %s\n", t.Sub(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// show prints what a worker did, and kills the one that begins the job for it.
-func (d *demo) show(ctx context.Context, e workerEvent) {
+// show prints what a worker did, and has it killed when it begins the job for it.
+func (d *demo) show(e workerEvent) {
 	j := d.jobs[e.ID]
 	if j == nil {
 		return
@@ -237,37 +257,36 @@ func (d *demo) show(ctx context.Context, e workerEvent) {
 	switch e.Event {
 	case "done":
 		j.done = true
-		d.line(e.At, "done       %-7s attempt %s by worker %s", e.ID, e.Attempt, e.worker)
+		d.line(e.At, "done       %-7s attempt %d by %s", e.ID, e.Attempt, e.worker)
 	case "start":
-		j.deliveries++
-		late := e.At.Sub(j.due)
-		if j.deliveries == 1 {
-			j.late = late
-		}
-		d.line(e.At, "delivered  %-7s attempt %s to worker %s  at %s  due %s  late by %v",
-			e.ID, e.Attempt, e.worker, e.At.Format(clockLayout), j.due.Local().Format(clockLayout), late.Round(10*time.Microsecond))
-		if e.ID == killedJob && d.killed == "" {
-			d.kill(ctx, e.worker)
-		}
+		d.started(e, j)
 	}
 }
 
-// kill ends the worker in the midst of its job.
-func (d *demo) kill(ctx context.Context, worker string) {
-	d.killed = worker
-	w := d.workers[worker]
-	time.AfterFunc(killAfter, func() { _ = w.cmd.Process.Kill() }) // fails only when it has ended
-	for ended := false; !ended; {
-		select {
-		case e := <-d.events:
-			d.show(ctx, e)
-		case <-w.done:
-			ended = true
-		case <-ctx.Done():
-			ended = true
-		}
+func (d *demo) started(e workerEvent, j *demoJob) {
+	j.deliveries++
+	late := e.At.Sub(j.due)
+	d.line(e.At, "delivered  %-7s attempt %d to %s  at %s  due %s  late by %v",
+		e.ID, e.Attempt, e.worker, e.At.Format(clockLayout), j.due.Local().Format(clockLayout), late.Round(10*time.Microsecond))
+	if j.deliveries == 1 {
+		j.late = late
 	}
-	d.line(time.Now(), "KILLED     worker %s (SIGKILL) while it held %s: its lease of %v must run out", worker, killedJob, demoLease)
+	switch {
+	case e.ID != killedJob:
+	case d.killed == "":
+		d.killed, d.kill = e.worker, time.After(killAfter)
+	case !d.killedAt.IsZero():
+		d.line(e.At, "%s has it %d ms after the kill; without heartbeats it would have waited for the lease: %g s",
+			e.worker, e.At.Sub(d.killedAt).Milliseconds(), e.Lease)
+	}
+}
+
+// killWorker ends the worker in the midst of its job.
+func (d *demo) killWorker() {
+	d.kill = nil
+	d.line(time.Now(), "KILL       %s (SIGKILL) while it runs %s", d.killed, killedJob)
+	d.killedAt = time.Now()
+	_ = d.workers[d.killed].cmd.Process.Kill() // fails only when it has ended
 }
 
 func (d *demo) allDone() bool {

@@ -3,34 +3,36 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/workers"
 )
 
 const (
-	demoTarget = "demo.work"
-	demoGroup  = "workers"
-	// ackTimeout bounds the wait for the bridge to confirm a settlement.
-	ackTimeout = 5 * time.Second
+	demoTarget  = "demo.work"
+	demoResults = "demo.results"
+	demoGroup   = "workers"
 )
 
-// demoEvent is a line that a worker of the demo prints.
+// demoEvent is a line that a worker of the demo prints, and the result of a job.
 type demoEvent struct {
-	Event   string    `json:"event"` // listening, start, done
-	ID      string    `json:"id,omitempty"`
-	Attempt string    `json:"attempt,omitempty"`
-	Due     time.Time `json:"due,omitzero"`
+	Event   string    `json:"event"` // start, done
+	Worker  string    `json:"worker"`
+	ID      string    `json:"id"`
+	Attempt int       `json:"attempt"`
+	Lease   float64   `json:"lease"` // seconds
 	At      time.Time `json:"at"`
 }
 
-// runDemoWorker is a worker as any NATS client could write it: it subscribes
-// in a queue group, works for as long as the payload says, and acknowledges.
-func runDemoWorker(_ context.Context, c *command, std stdio, args []string) error {
+// runDemoWorker is a worker with the library, until its stdin ends.
+func runDemoWorker(ctx context.Context, c *command, std stdio, args []string) error {
 	fs := newFlags(c)
 	url := fs.String("nats-url", "", "NATS `URL`")
+	name := fs.String("name", "", "`name` of the worker")
 	if err := parseFlags(c, fs, std, args, 0); err != nil {
 		return err
 	}
@@ -39,49 +41,46 @@ func runDemoWorker(_ context.Context, c *command, std stdio, args []string) erro
 		return err
 	}
 	defer nc.Close()
-	w := demoWorker{nc: nc, out: json.NewEncoder(std.out)}
-	if _, err := nc.QueueSubscribe(demoTarget, demoGroup, w.handle); err != nil {
+	d := &demoWorker{name: *name, out: json.NewEncoder(std.out)}
+	w, err := workers.New(nc, workers.Config{
+		Name: *name, Queue: demoGroup, Subjects: []string{demoTarget}, Concurrency: 4, Logger: newLogger(std.err, slog.LevelError, "text"),
+	}, d.handle)
+	if err != nil {
 		return err
 	}
-	if err := nc.Flush(); err != nil {
-		return err
-	}
-	w.print(demoEvent{Event: "listening"})
-	untilStdinEnds(std)
-	return nil
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { untilStdinEnds(std); stop() }()
+	return w.Run(ctx)
 }
 
 type demoWorker struct {
-	nc  *nats.Conn
-	mu  sync.Mutex
-	out *json.Encoder
+	name string
+	mu   sync.Mutex
+	out  *json.Encoder
 }
 
-func (w *demoWorker) print(e demoEvent) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e.At.IsZero() {
-		e.At = time.Now()
-	}
-	_ = w.out.Encode(e) // the parent is gone: stdin ends, too
-}
-
-// handle starts each job at once, so that a slow one holds up no other.
-func (w *demoWorker) handle(m *nats.Msg) {
-	e := demoEvent{Event: "start", At: time.Now(), ID: m.Header.Get("Nats-Msg-Id"), Attempt: m.Header.Get("Delay-Attempt")}
-	e.Due, _ = time.Parse(time.RFC3339Nano, m.Header.Get("Delay-Due"))
-	w.print(e)
-	work, err := time.ParseDuration(string(m.Data))
+// handle works for as long as the payload says.
+func (d *demoWorker) handle(ctx context.Context, j *workers.Job) error {
+	e := demoEvent{Event: "start", Worker: d.name, ID: j.ID, Attempt: int(j.Attempt), Lease: j.AckWait.Seconds(), At: time.Now()}
+	d.print(e)
+	work, err := time.ParseDuration(string(j.Payload))
 	if err != nil {
-		_ = m.Respond([]byte(fmt.Sprintf("+TERM %v", err))) // unanswered, the lease ends
-		return
+		return workers.Discard(err.Error())
 	}
-	time.AfterFunc(work, func() {
-		// A request instead of m.Respond, so that the job counts as done only
-		// when the bridge has stored that it is.
-		reply, err := w.nc.Request(m.Reply, nil, ackTimeout)
-		if err == nil && len(reply.Data) == 0 {
-			w.print(demoEvent{Event: "done", ID: e.ID, Attempt: e.Attempt})
-		}
-	})
+	select {
+	case <-time.After(work):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	e.Event = "done"
+	result, err := json.Marshal(e)
+	j.SetResult(result)
+	return err
+}
+
+func (d *demoWorker) print(e demoEvent) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.out.Encode(e) // the parent is gone: stdin ends, too
 }

@@ -118,7 +118,7 @@ var keys = []*key{
 // init adds the keys that have a file of their own.
 func init() {
 	at := slices.IndexFunc(keys, func(k *key) bool { return k.name == "http.addr" })
-	keys = slices.Insert(keys, at, failoverKeys...)
+	keys = slices.Insert(keys, at, slices.Concat(workerKeys, failoverKeys)...)
 }
 
 // producerKeys are the keys of commands that only talk to NATS.

@@ -48,7 +48,7 @@ func init() {
 	commands = []*command{
 		{name: "serve", summary: "run a bridge", run: runServe},
 		{name: "dev", summary: "run a bridge with a NATS server of its own, for development", run: runDev},
-		{name: "demo", summary: "show a delayed job, a killed worker and the job's second delivery; ends by itself", run: runDemo},
+		{name: "demo", summary: "show delayed jobs, and how soon a killed worker's job is at another; ends by itself", run: runDemo},
 		{name: "put", args: "TARGET PAYLOAD", summary: "schedule a job; a PAYLOAD of - is read from stdin", run: runPut},
 		{name: "journal", args: "inspect|salvage", summary: "look at a bridge's data_dir, or save what can be read of a damaged one", run: runJournal},
 		{name: "bench", summary: "measure a running bridge, or one of its own", run: runBench},

@@ -147,6 +147,7 @@ func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger
 	s, err := redisdelay.Open(ctx, redisdelay.Options{
 		URL: c.redisURL, BridgeID: c.bridge.ID, Prefix: c.bridge.Prefix, Shards: c.redisShards,
 		DedupWindow: c.dedupWindow, OnDataLoss: lost, Known: known, Logger: log,
+		TaskTTL: c.taskTTL, HeartbeatTTL: c.heartbeatTTL,
 	})
 	if err != nil {
 		return nil, err
@@ -175,17 +176,28 @@ func (o *openedStore) configure(c *adapter.Config) {
 	c.Now, c.Journal = o.now, o.journal
 	c.LocalJobs = func() int { return o.local.Usage().Jobs }
 	if o.redis != nil {
-		c.Canary = o.canary
+		c.Canary, c.OwnerKeys = o.canary, o
 	}
 }
+
+var errNoRedisYet = errors.New("redis was not reached yet")
 
 // canary writes to Redis.
 func (o *openedStore) canary(ctx context.Context) error {
 	s := o.redis.Load()
 	if s == nil {
-		return errors.New("redis was not reached yet")
+		return errNoRedisYet
 	}
 	return s.Probe(ctx)
+}
+
+// WriteOwners shows in Redis what workers own.
+func (o *openedStore) WriteOwners(ctx context.Context, updates []job.OwnerUpdate) error {
+	s := o.redis.Load()
+	if s == nil {
+		return errNoRedisYet
+	}
+	return s.WriteOwners(ctx, updates)
 }
 
 // attend makes the store tell bridge what happens and runs what it has to do by

@@ -50,7 +50,7 @@ var rules = []rule{
 		why: "it composes a store that can fail and local ones, and is itself a job.Store: nothing of Redis, of NATS or of the bridge",
 	},
 	{
-		path: "adapter/...", own: []string{"job", "subjects"}, others: true, except: []string{redis},
+		path: "adapter/...", own: []string{"job", "subjects", "internal/failpoint"}, others: true, except: []string{redis},
 		why: "the adapter knows stores as job.Store alone, so that each can take another's place at run time",
 	},
 	{
@@ -58,13 +58,17 @@ var rules = []rule{
 		why: "programs that schedule jobs speak NATS alone; the stores must stay out of their builds",
 	},
 	{
-		path: "workers/...", own: []string{"job", "subjects"}, others: true, except: []string{redis},
+		path: "workers/...", own: []string{"job", "subjects", "internal/failpoint"}, others: true, except: []string{redis},
 		why: "programs that run jobs speak NATS alone; the stores must stay out of their builds",
 	},
 	{
 		path: "cmd/...", others: true,
 		own: []string{"adapter/...", "client/...", "job", "memdelay/...", "redisdelay/...", "subjects", "workers/..."},
 		why: "the wiring sees every part, but what only tests need is not shipped",
+	},
+	{
+		path: "internal/failpoint/...",
+		why:  "it is the one test support that is shipped, as an empty function",
 	},
 	{
 		path: "internal/...", others: true,

@@ -1,0 +1,230 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/subjects"
+)
+
+// schedule is when the keeper has something to do, on the worker's clock.
+type schedule struct {
+	interval time.Duration // between heartbeats, as of the last one
+	last     time.Duration // the last heartbeat; zero: none yet
+	asap     bool          // the next heartbeat is due now
+	unheard  bool          // nobody was there to hear the last one
+	repeat   time.Duration // the first request to repeat; zero: none
+}
+
+// hasten makes heartbeats frequent enough for a job with that ack wait.
+func (w *Worker) hasten(ackWait time.Duration) {
+	if every := w.beatsFor(ackWait); every < w.schedule.interval {
+		w.schedule.interval = every
+		wake(w.kick)
+	}
+}
+
+// beatsFor returns how far apart heartbeats may be to renew such a lease: a
+// third, so that one can be lost.
+func (w *Worker) beatsFor(ackWait time.Duration) time.Duration {
+	if ackWait <= 0 {
+		return w.cfg.Heartbeat
+	}
+	return min(max(ackWait/3, minHeartbeat), w.cfg.Heartbeat)
+}
+
+// beatHeard notes whether a bridge was there to hear the last heartbeat. If none
+// was the next one comes early, so that one that starts knows the worker at
+// once; and then what nobody could take is sent again.
+func (w *Worker) beatHeard(heard bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !heard {
+		w.schedule.interval = min(w.schedule.interval, w.patience.minPause)
+		wake(w.kick)
+	} else if w.schedule.unheard {
+		w.repeatNow()
+	}
+	w.schedule.unheard = !heard
+}
+
+// repeatNow makes all that is unanswered due.
+func (w *Worker) repeatNow() {
+	for _, j := range w.ledger.jobs {
+		j.repeatAt = 0
+	}
+	w.schedule.repeat = w.now()
+	wake(w.kick)
+}
+
+// keep sends heartbeats and repeats what was not answered, until stop is
+// closed.
+func (w *Worker) keep(stop <-chan struct{}, status <-chan nats.Status) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case s := <-status:
+			if s == nats.CLOSED {
+				close(w.closed)
+				status = nil
+				continue
+			}
+			w.reconnected()
+		case <-w.kick:
+		case <-timer.C:
+		}
+		timer.Reset(w.tend())
+	}
+}
+
+// reconnected makes everything due: what was sent may be lost.
+func (w *Worker) reconnected() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.schedule.asap = true
+	w.repeatNow()
+}
+
+// tend does what is due and returns how long nothing is.
+func (w *Worker) tend() time.Duration {
+	if !w.nc.IsConnected() {
+		return w.cfg.Heartbeat
+	}
+	w.mu.Lock()
+	now := w.now()
+	beat := w.schedule.last == 0 || w.schedule.asap || now >= w.schedule.last+w.schedule.interval
+	var again, stale []*Job
+	if w.schedule.repeat > 0 && now >= w.schedule.repeat {
+		again = w.due(now)
+	}
+	if beat {
+		stale = w.staleArrivals(now)
+	}
+	w.mu.Unlock()
+	w.sendAll(again)
+	for _, j := range stale {
+		w.giveBack(j)
+	}
+	if beat {
+		w.beat(subjects.KindHeartbeat, answerBeat)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.schedule.last + w.schedule.interval
+	if w.schedule.repeat > 0 {
+		next = min(next, w.schedule.repeat)
+	}
+	return max(next-w.now(), 0)
+}
+
+// beat sends a heartbeat or a farewell.
+func (w *Worker) beat(kind, answers string) {
+	w.beatMu.Lock()
+	defer w.beatMu.Unlock()
+	w.mu.Lock()
+	w.beatBuf = w.appendBeat(w.beatBuf[:0], kind == subjects.KindBye)
+	w.mu.Unlock()
+	w.nc.PublishMsg(&nats.Msg{
+		Subject: subjects.Worker(w.cfg.Prefix, kind, w.cfg.Name),
+		Reply:   w.inbox + "." + answers, Data: w.beatBuf, Header: w.beatHeader,
+	})
+}
+
+// appendBeat appends a heartbeat and plans the next one.
+func (w *Worker) appendBeat(b []byte, bye bool) []byte {
+	b = append(b, w.beatHead...)
+	b = strconv.AppendInt(b, int64(w.free()), 10)
+	b = append(b, `,"directed":`...)
+	b = strconv.AppendBool(b, w.directed && w.phase == phaseRunning)
+	b = append(b, `,"running":[`...)
+	interval := w.cfg.Heartbeat
+	for _, j := range w.ledger.jobs {
+		if j.stage != stageSettling || j.verb != verbDone {
+			interval = min(interval, w.beatsFor(j.AckWait))
+		}
+		if j.stage == stageReady || j.stage == stageRunning || j.stage == stageSettling && j.verb != verbDone {
+			b = appendToken(b, j.token)
+		}
+	}
+	b = append(b, `],"done":[`...)
+	for _, j := range w.ledger.jobs {
+		// One that was sent since the last heartbeat may well be under way.
+		if j.stage == stageSettling && j.verb == verbDone && (bye || j.sentAt < w.schedule.last) {
+			b = appendToken(b, j.token)
+		}
+	}
+	w.schedule.interval, w.schedule.last, w.schedule.asap = interval, w.now(), false
+	return append(b, `]}`...)
+}
+
+// appendToken appends a token to a list that begins with [.
+func appendToken(b []byte, token string) []byte {
+	if b[len(b)-1] != '[' {
+		b = append(b, ',')
+	}
+	b = append(b, '"')
+	b = append(b, token...)
+	return append(b, '"')
+}
+
+// free is how many more jobs the worker would start at once.
+func (w *Worker) free() int {
+	if w.phase != phaseRunning || w.choked() {
+		return 0
+	}
+	busy := w.running + w.ready.len() + w.arrived.len() + w.claiming
+	return max(min(w.cfg.Concurrency-busy, maxListed-w.ledger.listed), 0)
+}
+
+// beatAnswered takes the answer to a heartbeat or farewell. What has ended
+// meanwhile is not looked at: outcomes get answers of their own.
+func (w *Worker) beatAnswered(a answer) {
+	var body struct {
+		Stale []string `json:"stale"`
+		Error *refusal `json:"error"`
+	}
+	if len(a.body) == 0 {
+		return
+	}
+	if err := json.Unmarshal(a.body, &body); err != nil {
+		w.log.Error("the answer to a heartbeat cannot be read", "error", err)
+		return
+	}
+	if body.Error != nil {
+		w.log.Error("heartbeat refused", "error", body.Error.Description, "code", body.Error.Code)
+	}
+	for _, token := range body.Stale {
+		w.stale(token)
+	}
+}
+
+// stale ends a job that a bridge says is not the worker's.
+func (w *Worker) stale(token string) {
+	w.mu.Lock()
+	j := w.ledger.jobs[token]
+	if j == nil || j.stage != stageReady && j.stage != stageRunning {
+		w.mu.Unlock()
+		return
+	}
+	w.ledger.remove(j)
+	w.stats.Lost++
+	if j.cancel != nil {
+		j.cancel(ErrLost)
+	}
+	w.mu.Unlock()
+	w.tellLost(j, ErrLost)
+}
+
+// inject adds the trace context of ctx to h, which may be nil.
+func (w *Worker) inject(ctx context.Context, h nats.Header) nats.Header {
+	c := injector{h}
+	w.cfg.Propagator.Inject(ctx, &c)
+	return c.header
+}

@@ -1,0 +1,16 @@
+package workers
+
+import "github.com/delaybridge/delaybridge/subjects"
+
+// Hurry makes w ten times as impatient. It is called before Run.
+func (w *Worker) Hurry() {
+	p := &w.patience
+	for i := range p.repeats {
+		p.repeats[i] /= 10
+	}
+	p.minPause, p.maxPause = p.minPause/10, p.maxPause/10
+	p.unsubscribe, p.handlers, p.confirm, p.bye = p.unsubscribe/10, p.handlers/10, p.confirm/10, p.bye/10
+}
+
+// Beat sends a heartbeat.
+func (w *Worker) Beat() { w.beat(subjects.KindHeartbeat, answerBeat) }
