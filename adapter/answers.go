@@ -18,21 +18,24 @@ type staleBody struct {
 // that this bridge has not sent, so it may fall behind; what workers say is taken
 // in without it.
 func (b *Bridge) answerLoop(ctx context.Context) {
-	var msgs []beatMsg
+	var qs []*question
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.questions.wake:
 		}
-		msgs = b.questions.take(msgs)
-		b.answerAll(ctx, msgs)
+		qs = b.questions.take(qs)
+		b.answerAll(ctx, qs)
 	}
 }
 
 // question is a heartbeat to be answered.
 type question struct {
 	*beat
+	err   *job.Error // it cannot be read
+	kind  string
+	data  []byte
 	reply string
 	stale []string
 }
@@ -90,7 +93,7 @@ func (d *dispatcher) judge(q *question) (doubts []doubt) {
 		case f == nil:
 			doubts = append(doubts, doubt{q, i, ref})
 		case f.gone: // being settled: the next heartbeat will show
-		case f.Ref() != ref:
+		case !f.Ref().Is(ref):
 			if f.Incarnation != ref.Incarnation || f.Attempt >= ref.Attempt {
 				q.stale = append(q.stale, q.Running[i])
 			} else {
@@ -127,7 +130,7 @@ func (b *Bridge) theirs(d *doubt, info *job.Info) bool {
 	switch {
 	case info.State == "":
 		return !b.exchange.nothingHidden()
-	case info.State != job.Running || info.Ref() != d.ref:
+	case info.State != job.Running || !info.Ref().Is(d.ref):
 		return false
 	}
 	bridge, worker := job.SplitOwner(info.Owner)
@@ -166,7 +169,7 @@ func (b *Bridge) owned(e *settlement) {
 	switch {
 	case f == nil && e.delivery != nil:
 		d.adopt(*e.delivery, w)
-	case f != nil && !f.gone && f.Ref() == e.Ref && f.worker != w:
+	case f != nil && !f.gone && f.Ref().Is(e.Ref) && f.worker != w:
 		d.own(f, w)
 		f.renew(d.now(), d.ticks())
 		d.owners.claimed(f)

@@ -133,14 +133,14 @@ func (d *dispatcher) feed(l *lane) {
 		first.queued = false
 		w.queue = slices.Delete(w.queue, 0, 1)
 		if first.wanting() {
-			d.starve(first)
+			d.listHungry(first)
 			return
 		}
 	}
 }
 
-// starve lists l to be claimed from. d.mu is held.
-func (d *dispatcher) starve(l *lane) {
+// listHungry lists l to be claimed from. d.mu is held.
+func (d *dispatcher) listHungry(l *lane) {
 	l.hungry = true
 	d.hungry = append(d.hungry, l)
 	if l.asideNext < d.claimerAt {

@@ -37,10 +37,11 @@ type Bridge struct {
 
 	exchange *exchange
 
-	beats, questions *gather[beatMsg] // of workers: to be taken in, to be answered
-	signs            *gather[sign]    // what became of pings
-	pongs            string           // subject under which workers answer them
-	reconstruct      chan struct{}    // set when all leases must be looked at
+	beats       *gather[beatMsg]   // of workers
+	questions   *gather[*question] // those to be answered
+	signs       *gather[string]    // workers that pings do not reach
+	pongs       string             // subject under which workers answer them
+	reconstruct chan struct{}      // set when all leases must be looked at
 	started          job.Time
 
 	fullEvents pace
@@ -85,7 +86,7 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
 		return nil, err
 	}
-	b.beats, b.questions, b.signs = newGather[beatMsg](), newGather[beatMsg](), newGather[sign]()
+	b.beats, b.questions, b.signs = newGather[beatMsg](), newGather[*question](), newGather[string]()
 	b.pongs, b.reconstruct, b.started = conns.Dispatch.NewInbox(), make(chan struct{}, 1), b.now()
 	wake(b.reconstruct)
 	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)

@@ -15,6 +15,12 @@ type moded interface {
 	ProbeSoon()
 }
 
+// leaseLister is a store that can tell of the leases on this bridge's disk while
+// the store that bridges share is away.
+type leaseLister interface {
+	ListLocal(ctx context.Context, q job.Query) (job.Page, error)
+}
+
 // spiller is a store that can keep jobs on this bridge while the one that bridges
 // share is too slow. Its results are those of Put.
 type spiller interface {

@@ -290,7 +290,7 @@ func (d *dispatcher) settled(s []settlement) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range s {
-		if f := d.flights[s[i].ID]; f != nil && f.gone && f.Ref() == s[i].Ref && s[i].Outcome != job.Extend {
+		if f := d.flights[s[i].ID]; f != nil && f.gone && f.Ref().Is(s[i].Ref) && s[i].Outcome != job.Extend {
 			delete(d.flights, f.ID)
 		}
 		l := s[i].lane

@@ -116,7 +116,7 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 	switch {
 	case f == nil:
 		return nil, leaseOver, 0
-	case f.Ref() != e.Ref():
+	case !f.Ref().Is(e.Ref()):
 		if !f.gone && f.Incarnation == e.Incarnation && f.Attempt <= e.Attempt {
 			d.lost(f) // a claim without an answer has leased the job anew
 		}
@@ -173,7 +173,7 @@ func (d *dispatcher) dropOrphans(now job.Time) {
 func (b *Bridge) parkSilent(f *flight) []settlement {
 	out := b.park([]*flight{f}, silent)
 	for i := range out {
-		out[i].Spare = out[i].Ref == f.Ref()
+		out[i].Spare = out[i].Ref.Is(f.Ref())
 	}
 	return out
 }

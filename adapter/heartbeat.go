@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -38,10 +39,11 @@ type beat struct {
 	running, done []job.Ref
 }
 
-// beatMsg is one as it arrives.
+// beatMsg is one as it arrives: twice at the bridge that is to answer it.
 type beatMsg struct {
 	*nats.Msg
-	kind string // subjects.KindHeartbeat or subjects.KindBye
+	kind  string // subjects.KindHeartbeat or subjects.KindBye
+	asked bool   // it is to be answered, and its copy taken in
 }
 
 // parseBeat reads m. What is wrong with any part of it is wrong with all of it.
@@ -103,18 +105,22 @@ func (b *Bridge) listenWorkers() (subs []*nats.Subscription, err error) {
 	}
 	for _, kind := range []string{subjects.KindHeartbeat, subjects.KindBye} {
 		subject := subjects.WorkerWildcard(b.cfg.Prefix, kind)
-		on(b.out.Subscribe(subject, func(m *nats.Msg) { b.beats.add(beatMsg{m, kind}) }))
-		on(b.out.QueueSubscribe(subject, workersGroup, func(m *nats.Msg) { b.questions.add(beatMsg{m, kind}) }))
+		on(b.out.Subscribe(subject, func(m *nats.Msg) { b.beats.add(beatMsg{m, kind, false}) }))
+		on(b.out.QueueSubscribe(subject, workersGroup, func(m *nats.Msg) { b.beats.add(beatMsg{m, kind, true}) }))
 	}
 	on(b.out.Subscribe(b.pongs+".*", b.heardPong))
 	return subs, err
 }
 
+// beatLinger is how long heartbeats are gathered.
+const beatLinger = 10 * time.Millisecond
+
 // beatLoop keeps account of workers by what they say and whether they answer,
 // until ctx is done.
 func (b *Bridge) beatLoop(ctx context.Context) {
-	tick := time.NewTicker(watchPeriod)
+	tick, linger := time.NewTicker(watchPeriod), time.NewTimer(0)
 	defer tick.Stop()
+	defer linger.Stop()
 	var msgs []beatMsg
 	last := b.disp.ticks()
 	for {
@@ -122,19 +128,36 @@ func (b *Bridge) beatLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-b.beats.wake:
+			sleepOrDone(ctx, linger, beatLinger)
 		case <-b.signs.wake:
 		case <-tick.C:
 		}
 		msgs = b.beats.take(msgs)
-		for _, m := range msgs {
-			if p, err := parseBeat(b.cfg.Prefix, m); err == nil { // who asked is told by the one that answers
-				b.takeIn(p)
-			}
-		}
+		b.takeBeats(msgs)
 		b.takeSigns()
 		if at := b.disp.ticks(); at.sub(last) >= watchPeriod {
 			b.watchWorkers(at, at.sub(last))
 			last = at
+		}
+	}
+}
+
+// takeBeats takes in what workers have said, and passes on what is to be
+// answered. Copies of one message are read once.
+func (b *Bridge) takeBeats(msgs []beatMsg) {
+	read := make(map[string]*question, len(msgs)) // the last of each subject
+	for _, m := range msgs {
+		q := read[m.Subject]
+		if q == nil || !bytes.Equal(q.data, m.Data) {
+			p, err := parseBeat(b.cfg.Prefix, m)
+			q = &question{beat: p, err: err, kind: m.kind, data: m.Data}
+			read[m.Subject] = q
+		}
+		switch {
+		case m.asked:
+			b.questions.add(&question{beat: q.beat, err: q.err, kind: m.kind, reply: b.replySubject(m.Reply)})
+		case q.err == nil: // who asked is told by the one that answers
+			b.takeIn(q.beat)
 		}
 	}
 }
@@ -242,7 +265,7 @@ func (d *dispatcher) listed(w *worker, p *beat, r *beatResult, now job.Time, at 
 	mine := 0
 	for i := range p.running {
 		f := d.flights[p.running[i].ID]
-		if f == nil || f.gone || f.worker != w || w == nil || f.Ref() != p.running[i] {
+		if f == nil || f.gone || f.worker != w || w == nil || !f.Ref().Is(p.running[i]) {
 			continue
 		}
 		mine++

@@ -22,28 +22,22 @@ const (
 	fewWorkers = 4
 )
 
-// sign is what became of a ping.
-type sign struct {
-	worker string
-	lost   bool // it reached nobody
-}
-
 // heardPong is the callback of answers to pings, the server's "no responders"
 // among them.
 func (b *Bridge) heardPong(m *nats.Msg) {
 	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-	b.signs.add(sign{id, len(m.Data) == 0 && m.Header.Get(headerStatus) == "503"})
+	if len(m.Data) == 0 && m.Header.Get(headerStatus) == "503" {
+		b.signs.add(id)
+		return
+	}
+	b.disp.pong(id)
 }
 
-// takeSigns draws the conclusions from pings.
+// takeSigns draws the conclusions from pings that reached nobody.
 func (b *Bridge) takeSigns() {
-	for _, s := range b.signs.take(nil) {
-		if !s.lost {
-			b.disp.pong(s.worker)
-			continue
-		}
-		sent, aside := b.disp.unanswered(s.worker, b.out.Stats().Reconnects)
-		b.reassign(s.worker, reasonDisconnected, sent, aside)
+	for _, id := range b.signs.take(nil) {
+		sent, aside := b.disp.unanswered(id, b.out.Stats().Reconnects)
+		b.recover(id, "disconnected", sent, aside)
 	}
 }
 

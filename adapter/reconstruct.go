@@ -66,7 +66,7 @@ func (r *recovery) recoverRunningTasks(ctx context.Context, cursor string) (next
 	b := r.b
 	call, cancel := context.WithTimeout(ctx, b.cfg.StoreTimeout)
 	defer cancel()
-	page, err := b.store.List(call, job.Query{State: job.Running, Limit: leasePage, Cursor: cursor})
+	page, err := b.leases(call, cursor)
 	if err != nil {
 		return "", false // the store says why elsewhere
 	}
@@ -88,6 +88,17 @@ func (r *recovery) recoverRunningTasks(ctx context.Context, cursor string) (next
 		r.forget()
 	}
 	return page.Cursor, true
+}
+
+// leases reads one page of leases: of this bridge's disk while those of the shared
+// store cannot be read.
+func (b *Bridge) leases(ctx context.Context, cursor string) (job.Page, error) {
+	q := job.Query{State: job.Running, Limit: leasePage, Cursor: cursor}
+	page, err := b.store.List(ctx, q)
+	if l, ok := b.store.(leaseLister); ok && err != nil {
+		return l.ListLocal(ctx, q)
+	}
+	return page, err
 }
 
 // orphaned reports whether nobody looks after a lease that bridge made, so that

@@ -229,7 +229,7 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 	for i := range parsed {
 		p := &parsed[i]
 		f := d.flights[p.ref.ID]
-		if f == nil || f.gone || !f.sent || f.Ref() != p.ref || (p.verb == verbPubAck && f.Ack != job.AckStream) {
+		if f == nil || f.gone || !f.sent || !f.Ref().Is(p.ref) || (p.verb == verbPubAck && f.Ack != job.AckStream) {
 			continue
 		}
 		p.policy = &f.Delivery
@@ -283,7 +283,7 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 			}
 			continue
 		}
-		if in := &infos[k]; in.State == job.Running && in.Ref() == p.ref {
+		if in := &infos[k]; in.State == job.Running && in.Ref().Is(p.ref) {
 			e := deliveryOf(in)
 			p.policy = &e
 		}

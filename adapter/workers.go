@@ -162,7 +162,7 @@ func (d *dispatcher) feedDirected(l *lane) {
 	if 4*free < all {
 		l.asideNext = max(l.asideNext, l.claimedAt.Add(slotLinger))
 	}
-	d.starve(l)
+	d.listHungry(l)
 }
 
 // freed feeds lanes that wait for a slot of w. d.mu is held.

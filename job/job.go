@@ -122,6 +122,13 @@ type Ref struct {
 	Nonce       uint64 // random per delivery, never zero
 }
 
+// Is reports whether r and o name the same delivery: where stores keep the job
+// does not matter, as one may be taken over by another store meanwhile.
+func (r Ref) Is(o Ref) bool {
+	r.Shard = o.Shard
+	return r == o
+}
+
 // Delivery is a job under a lease.
 type Delivery struct {
 	Job

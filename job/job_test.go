@@ -56,3 +56,19 @@ func TestRefs(t *testing.T) {
 		t.Errorf("refs %+v, %+v, want %+v", d.Ref(), i.Ref(), want)
 	}
 }
+
+func TestRefIs(t *testing.T) {
+	r := Ref{ID: "a", Shard: 3, Generated: true, Incarnation: 1, Attempt: 2, Nonce: 3}
+	o := r
+	if o.Shard = 0; !r.Is(o) {
+		t.Error("another delivery because another store keeps it")
+	}
+	for name, change := range map[string]func(*Ref){
+		"id": func(r *Ref) { r.ID = "b" }, "incarnation": func(r *Ref) { r.Incarnation++ },
+		"attempt": func(r *Ref) { r.Attempt++ }, "nonce": func(r *Ref) { r.Nonce++ },
+	} {
+		if o := r; func() bool { change(&o); return r.Is(o) }() {
+			t.Errorf("the same delivery with another %s", name)
+		}
+	}
+}

@@ -63,7 +63,8 @@ func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
 	for _, target := range r.Blocked {
 		blocked[target] = true
 	}
-	for len(c.Deliveries) < r.Max && c.SetAside < maxSetAside {
+	owners := newOwners(r)
+	for limit := owners.limit(r.Max); len(c.Deliveries) < limit && c.SetAside < maxSetAside; {
 		slot, ok := q.due(r.Until)
 		if !ok {
 			break
@@ -76,7 +77,7 @@ func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
 			c.SetAside++
 			continue
 		}
-		d, err := s.lease(slot, r)
+		d, err := s.lease(slot, r.Now, owners.next())
 		if err != nil {
 			return c, err
 		}
@@ -86,8 +87,48 @@ func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
 	return c, nil
 }
 
-// lease makes the entry in slot running under a new delivery.
-func (s *Store) lease(slot uint32, r *job.ClaimRequest) (job.Delivery, error) {
+// owners are who gets the deliveries of one claim.
+type owners struct {
+	slots []job.Slot // what is left of them; none: all go to one
+	one   string
+	at    int // whose turn it is
+}
+
+func newOwners(r *job.ClaimRequest) owners {
+	if r.Target == "" || len(r.Slots) == 0 {
+		return owners{one: r.Owner}
+	}
+	return owners{slots: slices.Clone(r.Slots)}
+}
+
+// limit returns how many of limit deliveries there is somebody for.
+func (o *owners) limit(limit int) int {
+	if len(o.slots) == 0 {
+		return limit
+	}
+	free := 0
+	for i := range o.slots {
+		free += max(0, o.slots[i].Free)
+	}
+	return min(limit, free)
+}
+
+// next returns who gets the next delivery, which must be within the limit.
+func (o *owners) next() string {
+	if len(o.slots) == 0 {
+		return o.one
+	}
+	for o.slots[o.at].Free <= 0 {
+		o.at = (o.at + 1) % len(o.slots)
+	}
+	s := &o.slots[o.at]
+	s.Free--
+	o.at = (o.at + 1) % len(o.slots)
+	return s.Owner
+}
+
+// lease makes the entry in slot running under a new delivery to owner.
+func (s *Store) lease(slot uint32, now job.Time, owner string) (job.Delivery, error) {
 	e := s.entries.at(slot)
 	j, err := job.DecodeRecord(e.id(), e.record())
 	if err != nil {
@@ -95,10 +136,10 @@ func (s *Store) lease(slot uint32, r *job.ClaimRequest) (job.Delivery, error) {
 	}
 	run := e.runs()
 	run.attempt++
-	run.nonce = s.nonce(j.Incarnation, run.attempt, r.Owner)
-	run.text = r.Owner
+	run.nonce = s.nonce(j.Incarnation, run.attempt, owner)
+	run.text = owner
 	due := e.next
-	s.move(slot, running, max(r.Now, due).Add(j.AckWait))
+	s.move(slot, running, max(now, due).Add(j.AckWait))
 	s.change(slot)
 	d := e.delivery(j)
 	d.Next = due

@@ -207,6 +207,9 @@ func (w *walk) next() call {
 		switch w.rnd.IntN(4) {
 		case 0:
 			r.Target = "t"
+			if w.rnd.IntN(2) == 0 {
+				r.Slots = []job.Slot{{Owner: "o/w1", Free: w.rnd.IntN(3)}, {Owner: "o/w2", Free: w.rnd.IntN(3)}}
+			}
 		case 1:
 			r.Blocked = []string{"t"}
 		}
@@ -240,7 +243,8 @@ func (w *walk) next() call {
 
 func (w *walk) settlement() call {
 	now := w.tick()
-	t := job.Settlement{Outcome: job.Outcome(w.rnd.IntN(6)), At: w.tick(), Target: "t", Spare: w.rnd.IntN(2) == 0, Reason: "why"}
+	t := job.Settlement{Outcome: job.Outcome(w.rnd.IntN(7)), At: w.tick(), Target: "t", Spare: w.rnd.IntN(2) == 0, Reason: "why"}
+	t.Owner = []string{"o/w1", "o/w2", "p/w1"}[w.rnd.IntN(3)]
 	if i, ok := w.some(); ok {
 		t.Ref = i.Ref()
 	}
@@ -262,7 +266,7 @@ func (w *walk) adoption() call {
 	i.Owner, i.Nonce, i.Reason = "", 0, ""
 	switch i.State {
 	case job.Running:
-		i.Owner, i.Nonce = "o", 5
+		i.Owner, i.Nonce = []string{"o", "o/w1"}[w.rnd.IntN(2)], 5
 	case job.Dead:
 		i.Reason = "why"
 	}

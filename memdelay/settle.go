@@ -14,7 +14,7 @@ const maxReason = 255
 // Settle implements [job.Queue].
 func (s *Store) Settle(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
 	for i := range list {
-		if list[i].Outcome > job.Extend {
+		if list[i].Outcome > job.Own {
 			return nil, fmt.Errorf("memory store: settlement of %q: outcome %d is not known", list[i].ID, list[i].Outcome)
 		}
 	}
@@ -51,7 +51,24 @@ func (s *Store) settle(now job.Time, t *job.Settlement) job.SettleResult {
 	case job.Extend:
 		s.move(slot, running, t.At)
 		s.change(slot)
+	case job.Own:
+		return s.own(slot, t)
 	}
+	return job.Settled
+}
+
+// own renews the lease of the job in slot and gives it to t.Owner, unless another
+// worker has it.
+func (s *Store) own(slot uint32, t *job.Settlement) job.SettleResult {
+	run := s.entries.at(slot).run
+	_, has := job.SplitOwner(run.text)
+	_, asks := job.SplitOwner(t.Owner)
+	if has != "" && has != asks {
+		return job.Taken
+	}
+	run.text = t.Owner
+	s.move(slot, running, t.At)
+	s.change(slot)
 	return job.Settled
 }
 

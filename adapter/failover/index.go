@@ -81,6 +81,12 @@ func (s *Store) List(ctx context.Context, q job.Query) (page job.Page, err error
 	return merge(page, local, q), nil
 }
 
+// ListLocal is List of this bridge's disk alone: without the primary, of all that
+// can be acted on.
+func (s *Store) ListLocal(ctx context.Context, q job.Query) (job.Page, error) {
+	return s.disk().List(ctx, q)
+}
+
 // listPrimary reads one page from the primary. What it has of this bridge's leases
 // is mirrored: after a start nothing else knows them.
 func (s *Store) listPrimary(ctx context.Context, q job.Query, page *job.Page) error {

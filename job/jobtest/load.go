@@ -2,6 +2,7 @@ package jobtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +15,8 @@ import (
 var loadTests = []test{
 	{"100kJobs", testLoad100k},
 	{"ConcurrentClaimers", testLoadClaimers},
+	{"ConcurrentSlots", testLoadSlots},
+	{"ConcurrentOwners", testLoadOwners},
 	{"ConcurrentSettlers", testLoadSettlers},
 	{"ConcurrentPuts", testLoadPuts},
 }
@@ -91,6 +94,12 @@ func testLoadClaimers(h *harness) {
 		})
 	}
 	wg.Wait()
+	h.wantLeasedOnce(n, leases, errs)
+}
+
+// wantLeasedOnce checks that the claimers got n jobs, each once, and completes them.
+func (h *harness) wantLeasedOnce(n int, leases [claimers][]job.Delivery, errs [claimers]error) {
+	h.Helper()
 	owners := map[string]string{}
 	for g, ds := range leases {
 		if errs[g] != nil {
@@ -107,6 +116,80 @@ func testLoadClaimers(h *harness) {
 	if len(owners) != n {
 		h.Errorf("leased %d jobs of %d", len(owners), n)
 	}
+}
+
+// testLoadSlots lets two bridges give the same jobs to their workers.
+func testLoadSlots(h *harness) {
+	const n = 2000
+	stores := h.handles()
+	h.aside(n, "orders.new")
+	var (
+		wg      sync.WaitGroup
+		claimed atomic.Int32
+		leases  [claimers][]job.Delivery
+		errs    [claimers]error
+	)
+	ctx, stop := context.WithTimeout(h.Context(), time.Minute)
+	defer stop()
+	for g := range claimers {
+		first, second := fmt.Sprintf("bridge-%d/w%d", g%2, g), fmt.Sprintf("bridge-%d/w%d", g%2, g+100)
+		r := job.ClaimRequest{Now: h.t0.Add(time.Second), Until: h.t0.Add(time.Second), Max: 100, Target: "orders.new"}
+		r.Slots = []job.Slot{{Owner: first, Free: 7 + g}, {Owner: second, Free: 3}}
+		wg.Go(func() {
+			for claimed.Load() < n && errs[g] == nil {
+				c, err := stores[g%2].Claim(ctx, r)
+				if got := perOwner(c.Deliveries); err == nil && (got[first] > 7+g || got[second] > 3 || got[first]+got[second] != len(c.Deliveries)) {
+					err = fmt.Errorf("given %v for slots %v", got, r.Slots)
+				}
+				leases[g] = append(leases[g], c.Deliveries...)
+				claimed.Add(int32(len(c.Deliveries)))
+				errs[g] = err
+			}
+		})
+	}
+	wg.Wait()
+	h.wantLeasedOnce(n, leases, errs)
+}
+
+// testLoadOwners lets as many workers, through two bridges, ask for the same
+// deliveries: each has one owner.
+func testLoadOwners(h *harness) {
+	const n = 200
+	stores := h.handles()
+	h.mustPut(h.mkMany(n, "job%d", "orders.new", 0)...)
+	ds := h.claimDue(0)
+	var wg sync.WaitGroup
+	var results [claimers][]job.SettleResult
+	var errs [claimers]error
+	for g := range claimers {
+		list := make([]job.Settlement, len(ds))
+		for i := range ds {
+			list[i] = h.own(ds[i].Ref(), fmt.Sprintf("bridge-%d/w%d", g%2, g), time.Minute)
+		}
+		wg.Go(func() {
+			for part := range slices.Chunk(list, n/10) {
+				res, err := stores[g%2].Settle(h.Context(), h.t0, part)
+				results[g], errs[g] = append(results[g], res...), errors.Join(errs[g], err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		h.Fatal(err)
+	}
+	for i, d := range ds {
+		owner := ""
+		for g := range claimers {
+			switch r := results[g][i]; {
+			case r == job.Settled && owner == "":
+				owner = fmt.Sprintf("bridge-%d/w%d", g%2, g)
+			case r != job.Taken:
+				h.Fatalf("worker %d asked for %q, which %q has: result %d", g, d.ID, owner, r)
+			}
+		}
+		h.wantOwner(d, owner)
+	}
+	h.complete(0, ds...)
 }
 
 // testLoadSettlers settles the same deliveries in several goroutines: exactly

@@ -10,11 +10,11 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 )
 
-var outcomes = []job.Outcome{job.Complete, job.Retry, job.Release, job.SetAside, job.Bury, job.Extend}
+var outcomes = []job.Outcome{job.Complete, job.Retry, job.Release, job.SetAside, job.Bury, job.Extend, job.Own}
 
 // settlement returns a settlement that is complete for any outcome.
 func settlement(h *harness, ref job.Ref, o job.Outcome) job.Settlement {
-	return job.Settlement{Ref: ref, Outcome: o, At: h.t0.Add(time.Minute), Target: "orders.new", Reason: "why"}
+	return job.Settlement{Ref: ref, Outcome: o, At: h.t0.Add(time.Minute), Target: "orders.new", Reason: "why", Owner: owner + "/w1"}
 }
 
 var settleTests = []test{
@@ -135,7 +135,7 @@ func testSettleMixed(h *harness) {
 		}
 		list = append(list, s, job.Settlement{Ref: job.Ref{ID: "unknown" + d.ID, Incarnation: 1, Attempt: 1, Nonce: 1}, Outcome: s.Outcome})
 	}
-	want := []job.State{job.Done, job.Pending, job.Pending, job.Pending, job.Dead, job.Running}
+	want := []job.State{job.Done, job.Pending, job.Pending, job.Pending, job.Dead, job.Running, job.Running}
 	for i, r := range h.settle(0, list...) {
 		if i%2 == 1 && r != job.Unknown || i%4 == 0 && r != job.Settled || i%4 == 2 && r != job.Stale {
 			h.Errorf("settlement %d of the batch: result %d", i, r)

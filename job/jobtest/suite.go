@@ -37,8 +37,8 @@ func (s Suite) Run(t *testing.T) {
 		tests []test
 	}{
 		{"Put", putTests}, {"Dedup", dedupTests}, {"Replace", replaceTests}, {"Bytes", bytesTests},
-		{"Claim", claimTests}, {"SetAside", setAsideTests}, {"Settle", settleTests}, {"Fencing", fencingTests},
-		{"Lease", leaseTests}, {"Get", getTests}, {"Cancel", cancelTests}, {"Reschedule", rescheduleTests},
+		{"Claim", claimTests}, {"SetAside", setAsideTests}, {"Slots", slotTests}, {"Settle", settleTests},
+		{"Own", ownTests}, {"Fencing", fencingTests}, {"Lease", leaseTests}, {"Get", getTests}, {"Cancel", cancelTests}, {"Reschedule", rescheduleTests},
 		{"List", listTests}, {"Load", loadTests},
 	}
 	for _, g := range groups {
