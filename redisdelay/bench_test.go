@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -193,4 +194,112 @@ func benchWorked(b *testing.B, s *Store, n int) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkClaimSlots gives jobs that were set aside to 100 workers, in turn, and
+// completes them.
+func BenchmarkClaimSlots(b *testing.B) {
+	ctx := context.Background()
+	s, now := benchStore(b), job.At(time.Now())
+	benchFill(b, s)
+	blocked := job.ClaimRequest{Now: now.Add(time.Hour), Until: now.Add(time.Hour), Max: maxBatch, Blocked: []string{"bench.jobs"}}
+	for {
+		c, err := s.Claim(ctx, blocked)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if c.NextDue == 0 {
+			break
+		}
+	}
+	var slots []job.Slot
+	for i := range 100 {
+		slots = append(slots, job.Slot{Owner: fmt.Sprintf("bench/worker-%d", i), Free: 10})
+	}
+	measure(b, s, func(int) int {
+		c, err := s.Claim(ctx, job.ClaimRequest{Now: now.Add(time.Hour), Until: now.Add(time.Hour), Max: maxBatch, Target: "bench.jobs", Slots: slots})
+		if err != nil {
+			b.Fatal(err)
+		}
+		list := make([]job.Settlement, len(c.Deliveries))
+		for i, d := range c.Deliveries {
+			list[i] = job.Settlement{Ref: d.Ref(), Target: d.Target, Due: d.Due}
+		}
+		if _, err := s.Settle(ctx, now, list); err != nil {
+			b.Fatal(err)
+		}
+		return len(list)
+	})
+}
+
+// BenchmarkRunning looks at 100,000 jobs that run: a round lists them all, or
+// asks for one of them.
+func BenchmarkRunning(b *testing.B) {
+	ctx := context.Background()
+	s, now := benchStore(b), job.At(time.Now())
+	var ids []string
+	for range 100_000/maxBatch + 1 {
+		if _, err := s.Put(ctx, benchJobs(maxBatch, generatedID)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range 100_000/maxBatch + 1 {
+		for _, st := range benchClaim(b, s, now.Add(time.Duration(i)*time.Millisecond)) {
+			ids = append(ids, st.ID)
+		}
+	}
+	b.Run("list", func(b *testing.B) {
+		measure(b, s, func(int) int {
+			n, q := 0, job.Query{State: job.Running, Limit: 1000}
+			for {
+				p, err := s.List(ctx, q)
+				if err != nil {
+					b.Fatal(err)
+				}
+				n += len(p.Jobs)
+				if q.Cursor = p.Cursor; q.Cursor == "" {
+					break
+				}
+			}
+			if n != len(ids) {
+				b.Fatalf("listed %d jobs of %d", n, len(ids))
+			}
+			return n
+		})
+	})
+	b.Run("get", func(b *testing.B) {
+		measure(b, s, func(i int) int {
+			infos, err := s.Get(ctx, ids[i%len(ids):i%len(ids)+1])
+			if err != nil || infos[0].State != job.Running {
+				b.Fatal(infos, err)
+			}
+			return 1
+		})
+	})
+}
+
+// BenchmarkWriteOwners writes the keys of 1,000 workers that keep 10 jobs each. A
+// round is one such call; times are per worker.
+func BenchmarkWriteOwners(b *testing.B) {
+	s := benchStore(b)
+	updates := make([]job.OwnerUpdate, 1000)
+	for i := range updates {
+		updates[i] = job.OwnerUpdate{Worker: fmt.Sprintf("worker-%d", i), Beat: true}
+		for range 10 {
+			updates[i].Kept = append(updates[i].Kept, job.NewID(uint16(i%8)))
+		}
+	}
+	var before, after syscall.Rusage
+	measure(b, s, func(batch int) int {
+		if batch == 0 {
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+		}
+		if err := s.WriteOwners(context.Background(), updates); err != nil {
+			b.Fatal(err)
+		}
+		return len(updates)
+	})
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(used)/1e3/float64(b.N*len(updates)), "cpu-us/job")
 }

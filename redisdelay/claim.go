@@ -10,10 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 )
 
-const (
-	maxBlocked  = 64 // wait keys of one call
-	maxOwnerLen = 128
-)
+const maxBlocked = 64 // wait keys of one call
 
 // recordSize is about the largest size of the records read of late: it bounds
 // how many a script reads before it counts their bytes.
@@ -41,6 +38,7 @@ func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, err
 	}
 	defer s.unlock(claimKind)
 	s.seen(r.Now)
+	deal := newDealer(&r)
 	h := s.headsOf(r.Target)
 	shards := h.due(r.Until, time.Now(), s.opts.LookEvery)
 	shards, err := s.peek(ctx, h, &r, shards)
@@ -53,7 +51,7 @@ func (s *Store) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, err
 	}
 	calls := make([]*call, len(asks))
 	for i, a := range asks {
-		calls[i] = s.claimCall(a, &r)
+		calls[i] = s.claimCall(a, &r, deal)
 	}
 	if err := s.runNumbered(ctx, calls); err != nil {
 		for _, a := range asks {
@@ -137,7 +135,7 @@ func parseHead(score string) job.Time {
 	return parseTime(score)
 }
 
-func (s *Store) claimCall(a ask, r *job.ClaimRequest) *call {
+func (s *Store) claimCall(a ask, r *job.ClaimRequest, deal *dealer) *call {
 	shard, limit := a.shard, min(a.max, maxBatch)
 	from, source := "-inf", "d"
 	if r.From > 0 {
@@ -153,7 +151,10 @@ func (s *Store) claimCall(a ask, r *job.ClaimRequest) *call {
 		}
 	}
 	c := s.newNumbered(claimKind, shard, 10, keys...)
-	c.add(int64(a.until), from, limit, int64(r.Now), ownerText(r), newTags(limit, ownerText(r)), source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
+	owner := cutOwner(r.Owner)
+	tags := newTags(limit, owner)
+	c.add(int64(a.until), from, limit, int64(r.Now), owner, tags, source, s.records.chunk(), s.sampleStep(r.Max), int64(r.Until))
+	deal.add(c, tags)
 	return c
 }
 
@@ -202,8 +203,11 @@ func merge(lists [][]job.Delivery, key func(*job.Delivery) job.Time) []job.Deliv
 	return out
 }
 
-// claimTags is where the tags are in a claim's ARGV.
-const claimTags = numCommonArgs + 5
+// Where the tags are in a claim's ARGV, and the owners of slots.
+const (
+	claimTags   = numCommonArgs + 5
+	claimOwners = numCommonArgs + 10
+)
 
 // The fields of a claim's reply.
 const (
@@ -241,7 +245,7 @@ func (s *Store) claimedJobs(c *call, r *job.ClaimRequest) []job.Delivery {
 	for i, id := range ids {
 		j, err := job.DecodeRecord(id, recs[i])
 		s.records.note(len(recs[i]))
-		d := job.Delivery{Job: j, Shard: uint16(c.shard), Attempt: 1, Next: j.Due, Owner: ownerText(r)}
+		d := job.Delivery{Job: j, Shard: uint16(c.shard), Attempt: 1, Next: j.Due, Owner: cutOwner(r.Owner)}
 		tag := tags[tagLen*i : tagLen*(i+1)]
 		if len(exceptions) >= 2 && exceptions[0] == int64(i+1) {
 			text, _ := exceptions[1].(string)
@@ -249,6 +253,9 @@ func (s *Store) claimedJobs(c *call, r *job.ClaimRequest) []job.Delivery {
 			tag = applyException(&d, []byte(text), tag)
 		}
 		d.Nonce = nonceOf(tag, d.Incarnation, d.Attempt)
+		if owners := c.args[c.argv+claimOwners:]; len(owners) > 0 {
+			d.Owner = string(owners[tagIndex(tags, tag, i)].([]byte)[tagLen:])
+		}
 		if err != nil {
 			s.opts.Logger.Error("redis: job not readable; its lease will end", "shard", c.shard, "error", err)
 			continue
@@ -272,8 +279,6 @@ func applyException(d *job.Delivery, b, tag []byte) []byte {
 	}
 	return tag
 }
-
-func ownerText(r *job.ClaimRequest) string { return r.Owner[:min(len(r.Owner), maxOwnerLen)] }
 
 // parseTime reads a score.
 func parseTime(score string) job.Time {

@@ -36,16 +36,30 @@
 //	<p>:{<s>}:dead         ZSET  id -> time of death
 //	<p>:{<s>}:job          HASH  id -> record, see job.AppendRecord
 //	<p>:{<s>}:own          HASH  id -> run state
+//	<p>:{<s>}:owner        HASH  id -> tag of the lease 8 bytes, its owner
 //	<p>:{<s>}:done:0, :1   HASH  id -> what is remembered of a job that ended
 //	<p>:{<s>}:fin:0, :1    STRING  the same for completed jobs with generated ids
 //	<p>:{<s>}:meta         HASH  see below
 //
+// and for people, written by WriteOwners alone and read by nothing:
+//
+//	<p>:worker:{<w>}:task    SET     the ids of the jobs that the worker <w> has
+//	<p>:worker:{<w>}:hb      STRING  the bridge that heard it last
+//	<p>:task:{<id>}:workerId STRING  the worker that has the job
+//
 // A job that lives has a record and is in exactly one of the sorted sets, by its
 // id or, while it runs, by its lease: the id, followed by a tag of 8 bytes, of
-// which 6 are random and 2 stand for the owner. The nonce of a delivery is the
+// which 6 are random and 2 are the code of a bridge. The nonce of a delivery is the
 // tag mixed with incarnation and attempt, so that a Ref which is not exactly the
 // present one leads to a lease that is not there. That lets one ZREM check and
-// end the leases of a whole batch, and nothing else is written per delivery.
+// end the leases of a whole batch, and nothing else is written per delivery of a
+// bridge that has the code of its name, which meta tells.
+//
+// All other leases are in the owner hash, until they end: those of workers, and of
+// a bridge whose code another one has. An entry counts only for the lease with its
+// tag, and before the code. A code is given to a bridge that needs it, at most 64 on a
+// shard, and becomes free when no lease relies on it: looked for when a bridge
+// lacks one, at most once a minute.
 //
 // A run state exists once an attempt has ended without completing the job:
 //
@@ -65,8 +79,8 @@
 //
 // meta holds epoch (random, set when the shard is first used: another one means
 // that the data is not what it was), gen and rot (which done hash is written
-// to, and since when), fin (which fin string), owner:<2 bytes> (the owner that
-// these stand for), and per script that writes and bridge <script>:<bridge>,
+// to, and since when), fin (which fin string), owner:<2 bytes> (the bridge that
+// has this code), swept (when codes were last freed), and per script that writes and bridge <script>:<bridge>,
 // the number of the last call, 16 digits, and its result in MessagePack; and
 // merged:<bridge>, what its last Merge took: of each job the length of its id (1
 // byte), the id, and the incarnation (8 bytes).

@@ -170,12 +170,21 @@ func changes(c *call, batch []asked, out []job.Change) (again []asked) {
 
 // Get implements [job.Store].
 func (s *Store) Get(ctx context.Context, ids []string) ([]job.Info, error) {
+	return s.get(ctx, ids, nil)
+}
+
+// get is Get; of jobs that run it needs to look for no lease where it is given.
+func (s *Store) get(ctx context.Context, ids, leases []string) ([]job.Info, error) {
 	out := make([]job.Info, len(ids))
 	build := func(shard int, keys []string, batch []asked) *call {
-		c := s.newCall(getScript, shard, keys...)
-		c.add(s.latest.Load(), s.opts.DedupWindow.Microseconds())
+		c := s.newCallOf(getScript, shard, 3+len(batch), keys...)
+		names, of := ids, "i"
+		if leases != nil {
+			names, of = leases, "l"
+		}
+		c.add(s.latest.Load(), s.opts.DedupWindow.Microseconds(), of)
 		for _, a := range batch {
-			c.add(a.id)
+			c.add(names[a.index])
 		}
 		return c
 	}

@@ -9,7 +9,7 @@ import (
 
 // The keys that every script gets first, in this order; the wait keys that a
 // call needs follow. The scripts' prologue names them.
-var shardKeyNames = [...]string{"meta", "due", "job", "inf", "own", "waits", "dead", "done:0", "done:1", "fin:0", "fin:1"}
+var shardKeyNames = [...]string{"meta", "due", "job", "inf", "own", "waits", "dead", "done:0", "done:1", "fin:0", "fin:1", "owner"}
 
 // Positions in shardKeyNames.
 const (
@@ -60,6 +60,12 @@ func shardOf(id string, shards int) int {
 	}
 	return int(h % uint32(shards))
 }
+
+// What people read of workers, see docs/workers.md. Each key is in a slot of its
+// own.
+func workerTasksKey(prefix, worker string) string { return prefix + ":worker:{" + worker + "}:task" }
+func workerBeatKey(prefix, worker string) string  { return prefix + ":worker:{" + worker + "}:hb" }
+func taskWorkerKey(prefix, id string) string      { return prefix + ":task:{" + id + "}:workerId" }
 
 func checkPrefix(prefix string) error {
 	if prefix == "" || strings.ContainsAny(prefix, "{} \t\r\n") {

@@ -10,7 +10,7 @@ import (
 func TestKeys(t *testing.T) {
 	want := []string{
 		"delay:{7}:meta", "delay:{7}:due", "delay:{7}:job", "delay:{7}:inf", "delay:{7}:own", "delay:{7}:waits",
-		"delay:{7}:dead", "delay:{7}:done:0", "delay:{7}:done:1", "delay:{7}:fin:0", "delay:{7}:fin:1",
+		"delay:{7}:dead", "delay:{7}:done:0", "delay:{7}:done:1", "delay:{7}:fin:0", "delay:{7}:fin:1", "delay:{7}:owner",
 	}
 	keys := shardKeys("delay", 7)
 	if !slices.Equal(keys, want) {

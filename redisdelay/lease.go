@@ -11,17 +11,20 @@ import (
 // tagLen is the length of the tag with which a member of inf ends.
 const tagLen = 8
 
-// A tag is 6 random bytes and 2 that stand for the owner. The nonce that goes
+// A tag is 6 random bytes and 2 that stand for the owner's bridge: its code. meta
+// says which one has the code; the leases of others, and of workers, are in the
+// owner hash. The nonce that goes
 // out with a delivery is the tag mixed with incarnation and attempt: a Ref whose
 // parts do not belong together leads to another tag, so finding the tag checks
 // all of the Ref at once.
 
-// newTags returns n tags of the owner.
+// newTags returns n tags of the owner, or of its bridge.
 func newTags(n int, owner string) []byte {
 	tags := make([]byte, tagLen*n)
 	rand.Read(tags) // never fails
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(owner)) // never fails
+	bridge, _ := job.SplitOwner(owner)
+	_, _ = h.Write([]byte(bridge)) // never fails
 	sum := h.Sum32()
 	for i := 0; i < len(tags); i += tagLen {
 		binary.BigEndian.PutUint16(tags[i+6:], uint16(sum^sum>>16))
@@ -29,11 +32,14 @@ func newTags(n int, owner string) []byte {
 	return tags
 }
 
+// cutOwner is what is kept of an owner.
+func cutOwner(owner string) string { return owner[:min(len(owner), job.MaxOwner)] }
+
 // NewNonce returns the nonce of a delivery that is leased in another store and
 // may come here with Merge. Like those of Claim it stands for the owner.
 func NewNonce(incarnation uint64, attempt uint32, owner string) uint64 {
 	for {
-		if n := nonceOf(newTags(1, owner[:min(len(owner), maxOwnerLen)]), incarnation, attempt); n != 0 {
+		if n := nonceOf(newTags(1, owner), incarnation, attempt); n != 0 {
 			return n
 		}
 	}

@@ -58,7 +58,7 @@ func (l *life) claim(d time.Duration, target string, blocked ...string) []job.De
 	}
 	slices.SortFunc(all, func(a, b job.Delivery) int { return cmp.Compare(a.ID, b.ID) })
 	for _, d := range all {
-		l.note("claim %s attempt %d base %d due %d until %d", d.ID, d.Attempt, d.Base, d.Due-l.t0, d.Deadline-l.t0)
+		l.note("claim %s for %s attempt %d base %d due %d until %d", d.ID, d.Owner, d.Attempt, d.Base, d.Due-l.t0, d.Deadline-l.t0)
 	}
 	l.note("claimed %d, set aside %d", len(all), aside)
 	return all
@@ -99,10 +99,52 @@ func (l *life) live() {
 		l.settle(list...)
 	}
 	l.change()
+	l.give()
 	l.claim(time.Minute, "orders.new")
 	l.claim(time.Minute, "mail.send")
 	l.look(append(ids, "unknown"))
 	l.mergeAll()
+}
+
+// give gives jobs that are set aside to workers in turn; one claims another's, and
+// all give back what they have.
+func (l *life) give() {
+	var jobs []job.Job
+	for i := range 7 {
+		jobs = append(jobs, l.job(fmt.Sprintf("given%d", i), "video.encode", time.Duration(i)*time.Millisecond))
+	}
+	l.put(jobs...)
+	l.claim(30*time.Second, "", "orders.new", "mail.send", "video.encode")
+	r := job.ClaimRequest{
+		Now: l.t0.Add(time.Minute), Until: l.t0.Add(time.Minute), Max: 1000, Owner: "b", Target: "video.encode",
+		Slots: []job.Slot{{Owner: "b/w1", Free: 1}, {Owner: "b/w2", Free: 2}, {Owner: "b/w3", Free: 10}},
+	}
+	var list []job.Settlement
+	for more := true; more; {
+		c, err := l.s.Claim(context.Background(), r)
+		l.must(err)
+		more = c.NextDue != 0 && c.NextDue <= r.Until
+		for _, d := range c.Deliveries {
+			l.note("gave %s to %s", d.ID, d.Owner)
+			list = append(list,
+				job.Settlement{Ref: d.Ref(), Outcome: job.Own, At: l.t0.Add(time.Hour), Owner: "c/w3"},
+				job.Settlement{Ref: d.Ref(), Outcome: job.SetAside, At: l.t0.Add(time.Hour), Target: d.Target})
+			r.Slots[slices.IndexFunc(r.Slots, func(s job.Slot) bool { return s.Owner == d.Owner })].Free--
+		}
+	}
+	l.settle(list...)
+	l.own()
+}
+
+// own has workers claim what a bridge has leased, and leaves the leases.
+func (l *life) own() {
+	l.put(l.job("owned", "video.encode", 0), l.job("taken", "video.encode", 0))
+	for _, d := range l.claim(0, "") {
+		for _, owner := range []string{"b/w1", "c/w1", "b/w2"} {
+			l.settle(job.Settlement{Ref: d.Ref(), Outcome: job.Own, At: l.t0.Add(time.Hour), Owner: owner})
+		}
+		l.look([]string{d.ID})
+	}
 }
 
 // item is a job as another store has it.

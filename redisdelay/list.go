@@ -12,6 +12,10 @@ import (
 // maxPage is the most jobs of one page.
 const maxPage = 1000
 
+// minRead is how many entries of a set are at least read for a page, so that it is
+// not too short where one set has the most.
+const minRead = 100
+
 // position is a place in the order of a list: behind the entry (at, id).
 type position struct {
 	set bool
@@ -132,9 +136,11 @@ func (s *Store) listCall(shard int, key string, from position, limit int, target
 // readSources returns what the sources have behind from, in order, as far as
 // all of them were read; end is nil when there is no more.
 func (s *Store) readSources(ctx context.Context, sources []source, from position, q job.Query) ([]entry, *position, error) {
+	// Most sets need not be read as far as the page goes.
+	limit := min(q.Limit, max(2*q.Limit/max(len(sources), 1), minRead))
 	calls := make([]*call, len(sources))
 	for i, src := range sources {
-		calls[i] = s.listCall(src.shard, src.key, from, q.Limit, q.Target)
+		calls[i] = s.listCall(src.shard, src.key, from, limit, q.Target)
 	}
 	if err := s.runRead(ctx, calls); err != nil {
 		return nil, nil, err
@@ -171,11 +177,15 @@ func (s *Store) page(ctx context.Context, q job.Query, entries []entry, end *pos
 	ids := make([]string, len(entries))
 	for i := range entries {
 		ids[i] = entries[i].id
-		if q.State == job.Running {
-			ids[i] = leaseID(ids[i])
+	}
+	var leases []string
+	if q.State == job.Running {
+		leases = slices.Clone(ids)
+		for i, lease := range leases {
+			ids[i] = leaseID(lease)
 		}
 	}
-	infos, err := s.Get(ctx, ids)
+	infos, err := s.get(ctx, ids, leases)
 	if err != nil {
 		return job.Page{}, err
 	}

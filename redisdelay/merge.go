@@ -144,7 +144,7 @@ func (m *merging) newCall(sh *mergeShard) *call {
 			keys = append(keys, waitKey(s.opts.Prefix, sh.shard, t))
 		}
 	}
-	c := s.newNumbered(mergeKind, sh.shard, 10+5*n, keys...)
+	c := s.newNumbered(mergeKind, sh.shard, 10+6*n, keys...)
 	if over(&m.items[sh.index[0]]) {
 		c.use(mergeEndedScript)
 	}
@@ -162,17 +162,8 @@ func (m *merging) newCall(sh *mergeShard) *call {
 	return c
 }
 
-// addItems adds the owners' number, what the script needs of each item, and the
-// owners.
+// addItems adds what the script needs of each item.
 func (m *merging) addItems(c *call, sh *mergeShard) {
-	owners := map[string]string{}
-	for _, i := range sh.index {
-		if it := &m.items[i]; it.State == job.Running {
-			ref := it.Ref()
-			owners[string(appendTag(nil, &ref)[tagLen-2:])] = it.Owner[:min(len(it.Owner), maxOwnerLen)]
-		}
-	}
-	c.add(len(owners))
 	var buf []byte
 	take := func(b []byte) []byte {
 		start := len(buf)
@@ -198,8 +189,12 @@ func (m *merging) addItems(c *call, sh *mergeShard) {
 	for _, i := range sh.index {
 		c.add(take(appendRunState(buf, &m.items[i])))
 	}
-	for sum, name := range owners {
-		c.add(sum, name)
+	for _, i := range sh.index {
+		owner := ""
+		if it := &m.items[i]; it.State == job.Running {
+			owner = cutOwner(it.Owner)
+		}
+		c.add(owner)
 	}
 }
 

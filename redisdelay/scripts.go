@@ -18,16 +18,16 @@ type script struct {
 // The scripts; each file says what it takes and returns.
 var (
 	ingestScript     = numberedScript("ingest")
-	claimScript      = numberedScript("claim", "samples")
-	settleScript     = numberedScript("settle")
-	cancelScript     = numberedScript("cancel")
-	rescheduleScript = numberedScript("reschedule")
+	claimScript      = numberedScript("claim", "code", "samples")
+	settleScript     = numberedScript("settle", "lease")
+	cancelScript     = numberedScript("cancel", "lease")
+	rescheduleScript = numberedScript("reschedule", "lease")
 	pruneScript      = numberedScript("prune")
-	mergeScript      = numberedScript("merge")
+	mergeScript      = numberedScript("merge", "lease", "code")
 	mergeEndedScript = mergeScript.allowOOM()
-	expiredScript    = newScript("expired")
+	expiredScript    = newScript("expired", "lease")
 	headsScript      = newScript("heads", "samples")
-	getScript        = newScript("get", "ended")
+	getScript        = newScript("get", "ended", "lease")
 	listScript       = newScript("list", "position")
 	upcomingScript   = newScript("upcoming", "position")
 

@@ -158,6 +158,8 @@ func addOthers(c *call, sh *settleShard, list []job.Settlement) {
 			c.add(st.Reason[:min(len(st.Reason), maxReasonLen)])
 		case job.SetAside:
 			c.add(fmt.Sprintf("%016d%s", st.At, st.Target))
+		case job.Own:
+			c.add(fmt.Sprintf("%016d%s", st.At, cutOwner(st.Owner)))
 		default:
 			c.add(int64(st.At))
 		}
@@ -177,7 +179,7 @@ func settleOp(st *job.Settlement) byte {
 }
 
 // settleOps are the script's names of the outcomes.
-var settleOps = [...]byte{job.Complete: 'c', job.Retry: 't', job.Release: 'l', job.SetAside: 'w', job.Bury: 'b', job.Extend: 'e'}
+var settleOps = [...]byte{job.Complete: 'c', job.Retry: 't', job.Release: 'l', job.SetAside: 'w', job.Bury: 'b', job.Extend: 'e', job.Own: 'o'}
 
 // finEntry is about what one job takes in a fin string, for its cap.
 const finEntry = 64
@@ -250,6 +252,8 @@ func settleReply(c *call, sh *settleShard, results []job.SettleResult) {
 			results[i] = job.Repeated
 		case "s":
 			results[i] = job.Stale
+		case "t":
+			results[i] = job.Taken
 		default:
 			results[i] = job.Unknown
 		}

@@ -42,7 +42,26 @@ func checkShape(t testing.TB, c *redis.Client) {
 			}
 		}
 	}
+	checkOwners(t, all)
 	checkWaits(t, all)
+}
+
+// checkOwners checks that only leases that are held have an owner.
+func checkOwners(t testing.TB, all map[string]any) {
+	t.Helper()
+	for key, v := range all {
+		prefix, ok := strings.CutSuffix(key, ":owner")
+		owners, isHash := v.(map[string]string)
+		if !ok || !isHash {
+			continue
+		}
+		held, _ := all[prefix+":inf"].([]redis.Z)
+		for id, entry := range owners {
+			if !slices.ContainsFunc(held, func(z redis.Z) bool { return z.Member == id+entry[:tagLen] }) {
+				t.Errorf("%s has the entry %q of %q, whose lease is not held", key, entry, id)
+			}
+		}
+	}
 }
 
 // placesOf lists, per id, the sorted sets of a shard that it is in.

@@ -44,6 +44,10 @@ type Options struct {
 	// LookEvery is how often Claim asks all shards for jobs that others put;
 	// zero: 1 s; negative: at every call.
 	LookEvery time.Duration
+	// TaskTTL and HeartbeatTTL are how long the keys that WriteOwners writes
+	// outlive the last heartbeat: which jobs a worker has, and that it lives; zero:
+	// 120 s and 30 s.
+	TaskTTL, HeartbeatTTL time.Duration
 	// OnDataLoss is called when a shard came back without its data, with that of
 	// another history, or with less than Redis had confirmed; nil: it is only
 	// logged. Calls wait for it, so it must neither block nor call the store.
@@ -67,6 +71,8 @@ func (o *Options) withDefaults() error {
 	setDefault(&o.DoneGeneratedCap, 10_000)
 	setDefault(&o.Timeout, time.Second)
 	setDefault(&o.LookEvery, time.Second)
+	setDefault(&o.TaskTTL, 120*time.Second)
+	setDefault(&o.HeartbeatTTL, 30*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

@@ -21,7 +21,7 @@ local function cancel(id)
     return 'f', sub(ended, 18, 21)
   end
   local was = unindex(id, rec, waits)
-  if was == 'r' then return 'r', running_detail(id, own) end
+  if was == 'r' then return 'r', running_detail(id, read_tries(own) + 1) end
   if not was then return 'w', target_of(rec) end
   call('HDEL', JOB, id)
   call('HDEL', OWN, id)

@@ -4,7 +4,8 @@
 -- ARGV: 7 until, 8 from (us or -inf), 9 max, 10 now (us), 11 owner, 12 max tags
 --       of 8 bytes, 13 "t" to claim from the jobs of the one wait key instead,
 --       else "d", 14 records to read at once, 15 step of the samples, 16 until
---       of the whole claim, of which this is one shard's part.
+--       of the whole claim, of which this is one shard's part; then the entry of
+--       the owner hash of each lease that may come, if not all are of 11.
 -- Result: {0, time, next due left or "", latest due looked at or 0, number set
 --       aside, ids, records, exceptions, samples of what is left}. What is not
 --       in the exceptions, a flat list of (index, bytes), is a first attempt at
@@ -47,8 +48,6 @@ if ARGV[13] == 't' then
 elseif #KEYS >= FIRST_WAIT then
   waits = wait_keys()
 end
-call('HSET', META, 'owner:' .. sub(tags, 7, 8), ARGV[11])
-
 local ids, recs, exceptions = {}, {}, {}
 local leases, untried = {}, {}
 local n, aside, bytes, last = 0, 0, 0, 0
@@ -97,6 +96,17 @@ local function store_aside()
     zadd(key, apart[key])
     call('SADD', WAITS, wait_target(key))
   end
+end
+
+-- store_owners notes the owners, where the tags do not tell them.
+local function store_owners()
+  local slots = #ARGV > 16
+  if not slots and stands_for(sub(tags, 7, 8), ARGV[11]) then return end
+  local list = {}
+  for i = 1, n do
+    list[2 * i - 1], list[2 * i] = ids[i], slots and ARGV[16 + i] or sub(tags, 8 * i - 7, 8 * i) .. ARGV[11]
+  end
+  hset(OWNERS, list)
 end
 
 -- whole reports whether a first look takes all it saw: then the lists that
@@ -151,7 +161,10 @@ while n < max and aside < MAX_ASIDE and bytes < MAX_BYTES do
   if take(want) < want then break end
 end
 if aside > 0 then store_aside() end
-if n > 0 then zadd(INF, leases) end
+if n > 0 then
+  store_owners()
+  zadd(INF, leases)
+end
 if #untried > 0 then call('HDEL', OWN, unpack(untried)) end
 local next = call('ZRANGE', source, 0, 0, 'WITHSCORES')[2] or ''
 if next == '' and source ~= DUE then call('SREM', WAITS, wait_target(source)) end

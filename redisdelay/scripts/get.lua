@@ -1,17 +1,19 @@
 #!lua flags=no-writes
 -- get reads jobs by id. It changes nothing.
 -- KEYS: as every script, wait keys included where they are known.
--- ARGV: 1 latest time known to the caller (us), 2 dedup window (us), then the
---       ids.
+-- ARGV: 1 latest time known to the caller (us), 2 dedup window (us), 3 "i" when
+--       what follows are ids, "l" when they are leases; one that is not held any
+--       more is {"u"}.
 -- Result: per id a list: {"p" due | "w" set aside | "x" dead, score, record,
 --       run state or ""}; {"r" running, end of the lease, record, run state or
 --       "", tag, owner}; {"W", target} for a job that may be set aside and whose
 --       wait key was not given; {"d" done | "c" cancelled, entry}; {"u"}.
 --       Shorter than the ids when the records passed 1 MiB: ask for the rest.
--- Cap:  256 ids. For running jobs it looks through all leases of the shard once.
+-- Cap:  256 ids. For running jobs of which it has only the id it looks through all
+--       leases of the shard, see lease.lua.
 local call, sub, byte = redis.call, string.sub, string.byte
 local waits = {}
-for i = 12, #KEYS do waits[sub(KEYS[i], #KEYS[1] + 2)] = KEYS[i] end
+for i = 13, #KEYS do waits[sub(KEYS[i], #KEYS[1] + 2)] = KEYS[i] end
 
 local _, find_ended = ended_reader(tonumber(ARGV[1]), tonumber(ARGV[2]))
 
@@ -19,15 +21,6 @@ local function ended(id)
   local entry = find_ended(id)
   if entry then return {sub(entry, 1, 1), entry} end
   return {'u'}
-end
-
-local leases
-local function lease_of(id)
-  if not leases then
-    leases = {}
-    for _, member in ipairs(call('ZRANGE', KEYS[4], 0, -1)) do leases[sub(member, 1, -9)] = member end
-  end
-  return leases[id]
 end
 
 local function get(id)
@@ -41,16 +34,36 @@ local function get(id)
   local target = sub(rec, 23, 22 + byte(rec, 22))
   score = waits[target] and call('ZSCORE', waits[target], id)
   if score then return {'w', score, rec, own} end
-  local member = lease_of(id)
-  if not member then return waits[target] and {'u'} or {'W', target} end
-  local owner = call('HGET', KEYS[1], 'owner:' .. sub(member, -2)) or ''
-  return {'r', call('ZSCORE', KEYS[4], member), rec, own, sub(member, -8), owner}
+  local lease = lease_of(id)
+  if not lease then return waits[target] and {'u'} or {'W', target} end
+  return {'r', call('ZSCORE', KEYS[4], lease), rec, own, sub(lease, -8), owner_of(lease)}
 end
 
 local out, bytes = {}, 0
-for i = 1, #ARGV - 2 do
+local function add(result)
+  out[#out + 1] = result
+  bytes = bytes + #(result[3] or '')
+end
+
+-- add_leases adds the jobs of some leases. There are many, so it reads them at once.
+local function add_leases(leases)
+  local ids = {}
+  for i, lease in ipairs(leases) do ids[i] = sub(lease, 1, -9) end
+  local ends, recs = call('ZMSCORE', KEYS[4], unpack(leases)), call('HMGET', KEYS[3], unpack(ids))
+  local owns, entries = call('HMGET', KEYS[5], unpack(ids)), call('HMGET', KEYS[12], unpack(ids))
+  for i, lease in ipairs(leases) do
+    local held = ends[i] and recs[i]
+    add(held and {'r', ends[i], recs[i], owns[i] or '', sub(lease, -8), owner_in(lease, entries[i])} or {'u'})
+  end
+end
+
+local step = ARGV[3] == 'l' and 16 or 1
+for i = 4, #ARGV, step do
   if bytes > 1048576 then break end
-  out[i] = get(ARGV[i + 2])
-  bytes = bytes + #(out[i][3] or '')
+  if step == 1 then
+    add(get(ARGV[i]))
+  else
+    add_leases({unpack(ARGV, i, math.min(i + step - 1, #ARGV))})
+  end
 end
 return out

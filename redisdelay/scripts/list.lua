@@ -8,7 +8,7 @@
 --       the set has nothing behind the last one seen.
 -- Cap:  1,000 entries seen, or 1 MiB of records when a target is wanted.
 local call, byte, sub = redis.call, string.byte, string.sub
-local set, limit, target = KEYS[12], tonumber(ARGV[3]), ARGV[4]
+local set, limit, target = KEYS[13], tonumber(ARGV[3]), ARGV[4]
 local MAX_SEEN, MAX_BYTES, CHUNK = 1000, 1048576, 100
 
 local rank = 0

@@ -8,10 +8,10 @@
 --       was taken before, 8 for one that cannot have been here (as a character
 --       from "0" on); 13 what the list gets when all are taken; 14 number of
 --       the call since which the 4s are known: a Redis that does not have it
---       has lost data, and they do not count; 15 number of owners; then of each job its id and its
+--       has lost data, and they do not count; then of each job its id and its
 --       record (d c: its entry of a done hash); then of each the score and
 --       member of its sorted set (d c: the member is its last lease); then of
---       each its run state or ""; then the owners, the 2 bytes and the name.
+--       each its run state or ""; then of each its owner or "".
 -- Result: {0, time, codes, targets}. One letter per job: m merged, k kept, j
 --       joined, b busy, w may be set aside for the target in the list, a flat
 --       one of (index, target): ask again with that wait key.
@@ -24,12 +24,12 @@ if saved then return {0, clock, unpack(cmsgpack.unpack(saved))} end
 local states, options = ARGV[11], ARGV[12]
 local n = #states
 local OVER = {d = true, c = true}
-local IDS, SETS, OWNS = 15, 15 + 2 * n, 15 + 4 * n
-local OWNERS = OWNS + n
+local IDS, SETS, OWNS = 14, 14 + 2 * n, 14 + 4 * n
 local function body_of(i) return ARGV[IDS + 2 * i] end
 local function score_of(i) return ARGV[SETS + 2 * i - 1] end
 local function member_of(i) return ARGV[SETS + 2 * i] end
 local function own_of(i) return ARGV[OWNS + i] end
+local function new_owner_of(i) return ARGV[OWNS + n + i] end
 local list_known = tonumber(meta[2] and sub(meta[2], 1, 16) or 0) >= tonumber(ARGV[14])
 local function option(i, bit) return math.floor((byte(options, i) - 48) / bit) % 2 == 1 end
 
@@ -100,14 +100,11 @@ local function locate(id, rec)
   return call('ZSCORE', waits[target], id) and 'w' or 'r'
 end
 
--- drop_lease takes the lease of a job out, whichever it is.
-local leases
-local function drop_lease(id)
-  if not leases then
-    leases = {}
-    for _, member in ipairs(call('ZRANGE', INF, 0, -1)) do leases[lease_id(member)] = member end
-  end
-  if leases[id] then call('ZREM', INF, leases[id]) end
+-- drop_lease takes a lease out, and reports whether there was one.
+local function drop_lease(lease)
+  if call('ZREM', INF, lease) == 0 then return false end
+  call('HDEL', OWNERS, lease_id(lease))
+  return true
 end
 
 local function take_out(where, id, rec)
@@ -120,12 +117,13 @@ local function take_out(where, id, rec)
     call('ZREM', waits[target], id)
     if call('EXISTS', waits[target]) == 0 then call('SREM', WAITS, target) end
   else
-    drop_lease(id)
+    local lease = lease_of(id)
+    if lease then drop_lease(lease) end
   end
 end
 
 -- What is written at the end, at once.
-local records, runs, fins, gone = {}, {}, {}, {}
+local records, runs, fins, gone, owners = {}, {}, {}, {}, {}
 local sets = {p = {}, r = {}, x = {}}
 local room = tonumber(ARGV[7]) - call('HLEN', KEYS[8 + gen])
 
@@ -142,7 +140,11 @@ end
 -- store gives the job the state that the other store has it in.
 local function store(i)
   push2(records, ids[i], body_of(i))
-  push2(sets[sub(states, i, i)], score_of(i), member_of(i))
+  local state = sub(states, i, i)
+  push2(sets[state], score_of(i), member_of(i))
+  if state == 'r' and not stands_for(sub(member_of(i), -2), new_owner_of(i)) then
+    push2(owners, ids[i], sub(member_of(i), -8) .. new_owner_of(i))
+  end
   if own_of(i) ~= '' then
     push2(runs, ids[i], own_of(i))
   elseif owns[i] then
@@ -174,7 +176,7 @@ local function first_token(target) return string.match(target, '^[^.]*') end
 local function against_same(i, state, rec)
   local id = ids[i]
   if OVER[state] then
-    if call('ZREM', INF, member_of(i)) == 0 then
+    if not drop_lease(member_of(i)) then
       local where = locate(id, rec)
       if not where then return 'w', target_of(rec) end
       take_out(where, id, rec)
@@ -277,12 +279,10 @@ if #runs > 0 then hset(OWN, runs) end
 if #gone > 0 then call('HDEL', OWN, unpack(gone)) end
 if #sets.p > 0 then zadd(DUE, sets.p) end
 if #sets.r > 0 then zadd(INF, sets.r) end
+if #owners > 0 then hset(OWNERS, owners) end
 if #sets.x > 0 then zadd(DEAD, sets.x) end
 if #fins > 0 then
   if call('STRLEN', KEYS[FIN + fin]) >= tonumber(ARGV[8]) then turn_fin() end
   call('APPEND', KEYS[FIN + fin], table.concat(fins))
-end
-for k = OWNERS + 1, OWNERS + 2 * tonumber(ARGV[15]), 2 do
-  call('HSET', META, 'owner:' .. ARGV[k], ARGV[k + 1])
 end
 return done(table.concat(codes), targets, table.concat(list))

@@ -1,6 +1,6 @@
 -- Common beginning of every script that writes.
--- KEYS: meta due job inf own waits dead done:0 done:1 fin:0 fin:1, then
---       wait:<target>...
+-- KEYS: meta due job inf own waits dead done:0 done:1 fin:0 fin:1
+--       owner, then wait:<target>...
 -- ARGV: 1 epoch, 2 deadline (Redis time, us), 3 "<kind>:<bridge>", 4 call
 --       number (16 digits), 5 latest time known to the caller (us), 6 dedup
 --       window (us); what follows is the script's own.
@@ -10,7 +10,7 @@
 -- Repeats: the last number and its saved result are kept in meta. The same
 --       number again finds it in `saved` and must return it without acting.
 local META, DUE, JOB, INF, OWN, WAITS, DEAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local DONE0, DONE1, FIN, FIRST_WAIT = KEYS[8], KEYS[9], 10, 12
+local DONE0, DONE1, FIN, OWNERS, FIRST_WAIT = KEYS[8], KEYS[9], 10, KEYS[12], 13
 local call, sub, byte = redis.call, string.sub, string.byte
 local clock
 do
@@ -84,7 +84,7 @@ local function hset(key, list)
 end
 
 -- A lease is a member of inf: the id, then an 8-byte tag. Who knows the tag has
--- the present delivery. Its last two bytes say which owner the lease has.
+-- the present delivery. See lease.lua for its owner.
 local NO_TAG = '\0\0\0\0\0\0\0\0'
 local function lease_id(member) return sub(member, 1, -9) end
 
@@ -138,17 +138,4 @@ local function unindex(id, rec, waits)
   if call('ZREM', key, id) == 0 then return 'r' end
   if call('EXISTS', key) == 0 then call('SREM', WAITS, wait_target(key)) end
   return 'w'
-end
-
--- owner_of finds the owner of a running job, by looking through all leases.
-local function owner_of(id)
-  for _, member in ipairs(call('ZRANGE', INF, 0, -1)) do
-    if lease_id(member) == id then return call('HGET', META, 'owner:' .. sub(member, -2)) or '' end
-  end
-  return ''
-end
-
--- running_detail is the attempt that runs, 4 bytes, and its owner.
-local function running_detail(id, own)
-  return struct.pack('>I4', read_tries(own) + 1) .. owner_of(id)
 end

@@ -21,10 +21,10 @@ local function take(id, rec, mode, own)
     local idle = call('ZSCORE', DUE, id) or waits[target_of(rec)] and call('ZSCORE', waits[target_of(rec)], id)
     if idle then return 'u', '' end
     if not waits[target_of(rec)] and call('SISMEMBER', WAITS, target_of(rec)) == 1 then return 'w', target_of(rec) end
-    return 'r', running_detail(id, own)
+    return 'r', running_detail(id, read_tries(own) + 1)
   end
   local was = unindex(id, rec, waits)
-  if was == 'r' then return 'r', running_detail(id, own) end
+  if was == 'r' then return 'r', running_detail(id, read_tries(own) + 1) end
   if not was then return 'w', target_of(rec) end
   return 'd', attempts
 end

@@ -7,17 +7,21 @@
 --       of those with chosen ids, the ids with runs before;
 --       then one operation per other settlement: c complete, t retry, l release,
 --       w set aside, W set aside a first attempt that is due as its record says,
---       s set aside with the attempt spared, L release likewise, b bury, e extend;
---       then of each its lease and argument: c the attempt, t l L e a time, w W s
---       a time of 16 digits and the target, b the reason.
+--       s set aside with the attempt spared, L release likewise, b bury, e extend,
+--       o own; then of each its lease and argument: c the attempt, t l L e a time,
+--       w W s a time of 16 digits and the target, b the reason, o a time of 16
+--       digits and the owner.
 -- Result: {0, time, exceptions}, a flat list of (index, code) for what was not
 --       settled, known completions first: r the same completion came before, s
---       stale, u unknown.
+--       stale, u unknown, t another worker has it.
 -- Cap:  256 settlements of different ids per call.
 -- Repeat: the saved exceptions are returned.
 -- Allowed when Redis is out of memory: settling is what frees it.
 if saved then return {0, clock, cmsgpack.unpack(saved)} end
 
+-- Whether a lease may be in the owner hash. What this call adds there is of other
+-- jobs than those that it ends.
+local owned = call('EXISTS', OWNERS) == 1
 local waits, now = wait_keys(), tonumber(ARGV[7])
 local known, chosen, before = tonumber(ARGV[10]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local LEASES, IDS = 13, 13 + known
@@ -69,6 +73,7 @@ local function complete_all()
   remember_fin(ARGV[11])
   if room(chosen) then hset(KEYS[8 + gen], {unpack(ARGV, ENTRIES + 1, BEFORE)}) end
   call('HDEL', JOB, unpack(ARGV, IDS + 1, ENTRIES))
+  if owned then call('HDEL', OWNERS, unpack(ARGV, IDS + 1, ENTRIES)) end
   if before > 0 then call('HDEL', OWN, unpack(ARGV, BEFORE + 1, BEFORE + before)) end
 end
 
@@ -91,6 +96,7 @@ local function sort_out()
       if entries[id] and room(1) then call('HSET', KEYS[8 + gen], id, entries[id]) end
       call('HDEL', JOB, id)
       call('HDEL', OWN, id)
+      call('HDEL', OWNERS, id)
     else
       refuse(i, ARGV[LEASES + i], true)
     end
@@ -172,15 +178,31 @@ local settle = {
   end,
 }
 
+local function worker_of(owner) return string.match(owner, '/(.+)') end
+
+-- Settlements that leave the lease where it is return why they are refused.
+local renew = {
+  e = function(member, at) call('ZADD', INF, at, member) end,
+  o = function(member, to)
+    local owner = sub(to, 17)
+    local worker = worker_of(owner_of(member))
+    if worker and worker ~= worker_of(owner) then return 't' end
+    call('ZADD', INF, sub(to, 1, 16), member)
+    call('HSET', OWNERS, lease_id(member), sub(member, -8) .. owner)
+  end,
+}
+
 for i = 1, #ARGV[OTHERS] do
   local op, member, argument = sub(ARGV[OTHERS], i, i), ARGV[OTHERS + 2 * i - 1], ARGV[OTHERS + 2 * i]
-  if op == 'e' then
+  if renew[op] then
     if call('ZSCORE', INF, member) then
-      call('ZADD', INF, argument, member)
+      local code = renew[op](member, argument)
+      if code then push2(out, known + i, code) end
     else
       refuse(known + i, member, false)
     end
   elseif call('ZREM', INF, member) == 1 then
+    if owned then call('HDEL', OWNERS, lease_id(member)) end
     settle[op](lease_id(member), argument, member)
   else
     refuse(known + i, member, op == 'c')
