@@ -172,7 +172,7 @@ func TestMergeTakesOnce(t *testing.T) {
 
 // TestMergeIntoOlderData: what Redis had taken and then lost is taken again.
 func TestMergeIntoOlderData(t *testing.T) {
-	server := testredis.Start(t)
+	server := testredis.Start(t, synced...)
 	same := func(o *Options) { oneByOne(o); o.BridgeID = "merger" }
 	l := &life{t: t, s: open(t, server.URL(), same), t0: job.At(time.Now())}
 	l.merge(l.item("x", job.Pending, 0), l.item("y", job.Pending, 0))

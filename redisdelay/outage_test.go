@@ -47,7 +47,7 @@ func TestPromptInOutages(t *testing.T) {
 	const patience, slack = 100 * time.Millisecond, 200 * time.Millisecond
 	for _, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
-			server := testredis.Start(t)
+			server := testredis.Start(t, synced...)
 			proxy := testproxy.Start(t, server.Addr())
 			url := proxy.URL()
 			if o.name == "killed" {
@@ -168,7 +168,7 @@ func TestOlderData(t *testing.T) {
 	}
 	for name, first := range firsts {
 		t.Run(name, func(t *testing.T) {
-			server := testredis.Start(t)
+			server := testredis.Start(t, synced...)
 			var lost losses
 			l := &life{t: t, s: open(t, server.URL(), lost.option), t0: job.At(time.Now())}
 			l.put(l.job("a", "orders.new", 0), l.job("b", "orders.new", 0))
@@ -194,7 +194,7 @@ func TestOlderData(t *testing.T) {
 
 // TestRestartedIsNoLoss: Redis that has all its data reports nothing.
 func TestRestartedIsNoLoss(t *testing.T) {
-	server := testredis.Start(t)
+	server := testredis.Start(t, synced...)
 	var lost losses
 	l := &life{t: t, s: open(t, server.URL(), lost.option), t0: job.At(time.Now())}
 	l.live()
