@@ -47,23 +47,18 @@ type doubt struct {
 	ref job.Ref
 }
 
-func (b *Bridge) answerAll(ctx context.Context, msgs []beatMsg) {
-	qs := make([]*question, 0, len(msgs))
+func (b *Bridge) answerAll(ctx context.Context, qs []*question) {
 	var doubts []doubt
-	for _, m := range msgs {
-		reply := b.replySubject(m.Reply)
-		p, err := parseBeat(b.cfg.Prefix, m)
-		if err != nil {
-			b.refuseWorker(reply, m.kind, err)
+	for _, q := range qs {
+		if q.err != nil {
+			b.refuseWorker(q.reply, q.kind, q.err)
 			continue
 		}
-		q := &question{beat: p, reply: reply}
-		qs = append(qs, q)
 		doubts = append(doubts, b.disp.judge(q)...)
 	}
 	b.settleDoubts(ctx, doubts)
 	for _, q := range qs {
-		if q.reply != "" {
+		if q.err == nil && q.reply != "" {
 			data, _ := json.Marshal(staleBody{append([]string{}, q.stale...)}) // strings cannot fail
 			b.respond(b.out, q.reply, data)
 		}

@@ -42,7 +42,7 @@ type Bridge struct {
 	signs       *gather[string]    // workers that pings do not reach
 	pongs       string             // subject under which workers answer them
 	reconstruct chan struct{}      // set when all leases must be looked at
-	started          job.Time
+	started     job.Time
 
 	fullEvents pace
 }

@@ -52,6 +52,7 @@ type dispatcher struct {
 	owners  *owners
 	link    uint64 // how often the connection had been made anew
 	linked  ticks  // when that was noticed
+	pinged  ticks  // when workers were asked last whether they are there
 
 	lookDue   atomic.Bool  // the claimer must look for what is due
 	relearn   atomic.Bool  // the claimer must look for targets with jobs set aside

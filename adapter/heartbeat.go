@@ -113,7 +113,7 @@ func (b *Bridge) listenWorkers() (subs []*nats.Subscription, err error) {
 }
 
 // beatLinger is how long heartbeats are gathered.
-const beatLinger = 10 * time.Millisecond
+const beatLinger = 40 * time.Millisecond
 
 // beatLoop keeps account of workers by what they say and whether they answer,
 // until ctx is done.

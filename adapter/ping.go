@@ -37,7 +37,7 @@ func (b *Bridge) heardPong(m *nats.Msg) {
 func (b *Bridge) takeSigns() {
 	for _, id := range b.signs.take(nil) {
 		sent, aside := b.disp.unanswered(id, b.out.Stats().Reconnects)
-		b.recover(id, "disconnected", sent, aside)
+		b.reassign(id, reasonDisconnected, sent, aside)
 	}
 }
 
@@ -165,18 +165,23 @@ func (d *dispatcher) excuse(gap time.Duration) {
 	}
 }
 
-// toPing returns the workers to be asked now: those that hold jobs, and any that
-// cannot be reached.
+// toPing returns the workers to be asked now: those that hold jobs, all at one
+// time because each time has its cost, and any that cannot be reached.
 func (d *dispatcher) toPing(at ticks, every time.Duration, link uint64) (ids []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.noteLink(link, at)
+	round := at.sub(d.pinged) >= every
+	if round {
+		d.pinged = at
+	}
 	for id, w := range d.workers {
-		wait := every
+		// A new one is asked at once: only who has answered is believed gone.
+		ask := round && len(w.flights) > 0 || w.pinged == 0
 		if w.suspect != 0 {
-			wait = suspicion
+			ask = at.sub(max(w.pinged, w.suspect)) >= suspicion
 		}
-		if (len(w.flights) > 0 || w.suspect != 0) && at.sub(max(w.pinged, w.suspect)) >= wait {
+		if ask {
 			w.pinged = at
 			ids = append(ids, id)
 		}

@@ -90,6 +90,7 @@ func TestVerbs(t *testing.T) {
 		"-NAK 90m":                   {state: job.Pending, after: 90 * time.Minute},
 		"-NAK {\"delay\":120000000}": {state: job.Pending, after: 120 * time.Millisecond},
 		"-NAK {}":                    {state: job.Pending, after: time.Hour},
+		"-NAK {\"reason\":\"why\"}":  {state: job.Pending, after: time.Hour},
 		"-NAK 2000000h":              {state: job.Pending, after: 3653 * 24 * time.Hour}, // jobs.max_delay
 		"+TERM":                      {state: job.Dead, reason: "terminated"},
 		"+TERM no such order: 7":     {state: job.Dead, reason: "terminated: no such order: 7"},

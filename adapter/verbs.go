@@ -74,11 +74,11 @@ func parseVerb(data []byte) (ack, *job.Error) {
 		}
 		return ack{verb: verbDone, result: rest}, nil
 	case "-NAK":
-		delay, spare, err := parseNakDelay(bytes.TrimSpace(rest))
+		a, err := parseNak(bytes.TrimSpace(rest))
 		if err != nil {
 			return ack{}, job.ErrHeader.With("-NAK: %v; send -NAK, -NAK {\"delay\":<ns>} or -NAK <duration>", err)
 		}
-		return ack{verb: verbNak, delay: delay, spare: spare}, nil
+		return a, nil
 	case "+CLAIM":
 		worker, err := parseClaim(rest)
 		return ack{verb: verbClaim, worker: worker}, err
@@ -93,32 +93,37 @@ func parseVerb(data []byte) (ack, *job.Error) {
 	return ack{}, job.ErrHeader.With("unknown verb %q; send an empty message, +ACK, -NAK, +WPI or +TERM", cut(string(data), 32))
 }
 
-// parseNakDelay reads {"delay":<ns>,"spare":<bool>} or a Go duration; negative:
-// none given.
-func parseNakDelay(b []byte) (delay time.Duration, spare bool, err error) {
+// parseNak reads what follows -NAK: nothing, a Go duration, or
+// {"delay":<ns>,"spare":<bool>,"reason":<text>}, each of which may be absent.
+func parseNak(b []byte) (ack, error) {
+	a := ack{verb: verbNak, delay: -1}
 	if len(b) == 0 {
-		return -1, false, nil
+		return a, nil
 	}
 	if b[0] != '{' {
 		d, err := time.ParseDuration(string(b))
 		if err == nil && d < 0 {
 			err = errNegative
 		}
-		return d, false, err
+		a.delay = d
+		return a, err
 	}
 	var body struct {
-		Delay *int64 `json:"delay"`
-		Spare bool   `json:"spare"`
+		Delay  *int64 `json:"delay"`
+		Spare  bool   `json:"spare"`
+		Reason string `json:"reason"`
 	}
-	switch err := json.Unmarshal(b, &body); {
-	case err != nil:
-		return 0, false, err
-	case body.Delay == nil:
-		return -1, body.Spare, nil
-	case *body.Delay < 0:
-		return 0, false, errNegative
+	if err := json.Unmarshal(b, &body); err != nil {
+		return a, err
 	}
-	return time.Duration(*body.Delay), body.Spare, nil
+	a.spare, a.reason = body.Spare, cut(body.Reason, maxReasonLen)
+	if body.Delay != nil {
+		if *body.Delay < 0 {
+			return a, errNegative
+		}
+		a.delay = time.Duration(*body.Delay)
+	}
+	return a, nil
 }
 
 var errNegative = errors.New("negative delay")

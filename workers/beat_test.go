@@ -41,31 +41,36 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-func TestHeartbeatsOfShortLeases(t *testing.T) {
-	t.Parallel()
+func TestShortLeasesHastenHeartbeats(t *testing.T) {
 	h := newHold()
 	cfg := config()
-	cfg.Heartbeat = 600 * time.Millisecond
+	cfg.Heartbeat = time.Minute
 	b, w := rig(t, cfg, h.handle)
 	b.forget()
 	token := b.direct(w, "p", header("Delay-Ack-Wait", "300ms"))
 	b.until("heartbeats at a third of the lease", func() bool { return len(b.beats) >= 4 })
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i, h := range b.beats {
 		if !sameSet(h.Running, []string{token}) {
 			t.Errorf("heartbeat %d: %+v", i, h)
 		}
 	}
-	b.mu.Unlock()
-	h.let <- nil
-	b.settled(token, 1)
+}
+
+func TestHeartbeatsSlowDownAgain(t *testing.T) {
+	t.Parallel()
+	cfg := config()
+	cfg.Heartbeat = 600 * time.Millisecond
+	b, w := rig(t, cfg, done)
+	b.settled(b.direct(w, "p", header("Delay-Ack-Wait", "60ms")), 1)
 	until(t, "confirmed", func() bool { return w.Stats().Unconfirmed == 0 })
 	b.forget()
 	// The first is still one of the frequent ones.
 	b.until("heartbeats with nothing to renew", func() bool { return len(b.beats) >= 3 })
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d := b.beats[2].at.Sub(b.beats[1].at); d < 500*time.Millisecond {
+	if d := b.beats[2].at.Sub(b.beats[1].at); d < cfg.Heartbeat/2 {
 		t.Errorf("heartbeat %v after the last one, with nothing to renew", d)
 	}
 }

@@ -330,6 +330,9 @@ func rig(t testing.TB, cfg workers.Config, h workers.Handler, how ...func(*worke
 // hurried makes a worker repeat and give up ten times as fast.
 var hurried = (*workers.Worker).Hurry
 
+// unhurried makes a worker repeat nothing by itself.
+var unhurried = (*workers.Worker).Patient
+
 // hold is a handler that runs until it is let go or cancelled.
 type hold struct {
 	began chan *workers.Job

@@ -206,9 +206,10 @@ func (w *Worker) finish(j *Job, err error) {
 		err = errors.New("the result is larger than the server takes")
 		w.log.Error("the job is tried again: "+err.Error(), "job", j.ID, "target", j.Target, "bytes", len(j.result))
 	}
-	verb, body, header := settlement(j, err, context.Cause(j.ctx) == ErrStopping)
+	verb, body := settlement(j, err, context.Cause(j.ctx) == ErrStopping)
+	var header nats.Header
 	if j.token != "" {
-		header = w.inject(j.ctx, header)
+		header = w.inject(j.ctx, nil)
 	}
 	w.mu.Lock()
 	j.cancel(nil)

@@ -57,7 +57,7 @@ func TestMiddlewareThatPanics(t *testing.T) {
 		return func(context.Context, *workers.Job) error { panic(io.EOF) }
 	}}
 	b, w := rig(t, cfg, done)
-	if m := b.settled(b.direct(w, "p"), 1); m.body != "-NAK" {
+	if m := b.settled(b.direct(w, "p"), 1); m.body != `-NAK {"reason":"panic: EOF"}` {
 		t.Errorf("settled with %q", m.body)
 	}
 	if !strings.Contains(log.String(), "panic=EOF") || !strings.Contains(log.String(), "middleware_test.go") {

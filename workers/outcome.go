@@ -2,13 +2,11 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Causes of a handler's cancelled context, see [context.Cause].
@@ -85,46 +83,52 @@ const (
 	verbSnooze
 )
 
-const (
-	headerServiceCode = "Nats-Service-Error-Code"
-	headerServiceText = "Nats-Service-Error"
-	failedCode        = "500"
-	maxReason         = 240
-)
+// maxReason is how many bytes of an error's text are sent.
+const maxReason = 240
 
 var bodyDone = []byte("+ACK")
 
 // settlement returns the message that tells a bridge what became of j, whose
 // handler returned err. stopped: its context was cancelled by ErrStopping.
-func settlement(j *Job, err error, stopped bool) (outcomeVerb, []byte, nats.Header) {
+func settlement(j *Job, err error, stopped bool) (outcomeVerb, []byte) {
 	var retry *RetryError
 	var discard *DiscardError
 	var snooze *SnoozeError
 	switch {
 	case err == nil && j.result == nil:
-		return verbDone, bodyDone, nil
+		return verbDone, bodyDone
 	case err == nil:
-		return verbResult, append([]byte("+ACK "), j.result...), nil
+		return verbResult, append([]byte("+ACK "), j.result...)
 	case errors.As(err, &discard):
-		return verbDiscard, []byte(strings.TrimSpace("+TERM " + oneLine(discard.Reason))), nil
+		return verbDiscard, []byte(strings.TrimSpace("+TERM " + oneLine(discard.Reason)))
 	case errors.As(err, &snooze):
-		return verbSnooze, snoozeBody(snooze.Delay), nil
+		return verbSnooze, snoozeBody(snooze.Delay)
 	case errors.As(err, &retry):
-		return verbRetry, retryBody(retry.Delay), nil
+		return verbRetry, nak{delay(retry.Delay), false, oneLine(err.Error())}.body()
 	case stopped && (errors.Is(err, context.Canceled) || errors.Is(err, ErrStopping)):
-		return verbSnooze, snoozeBody(0), nil
+		return verbSnooze, snoozeBody(0)
 	}
-	// The headers make it a -NAK with a reason, which the body has no room for.
-	return verbRetry, []byte("-NAK"), nats.Header{headerServiceCode: {failedCode}, headerServiceText: {oneLine(err.Error())}}
+	return verbRetry, nak{nil, false, oneLine(err.Error())}.body()
 }
 
-func retryBody(d time.Duration) []byte { return nakBody(d, "}") }
-
-func snoozeBody(d time.Duration) []byte { return nakBody(d, `,"spare":true}`) }
-
-func nakBody(d time.Duration, rest string) []byte {
-	return append(strconv.AppendInt([]byte(`-NAK {"delay":`), int64(max(d, 0)), 10), rest...)
+// nak is what follows -NAK.
+type nak struct {
+	Delay  *time.Duration `json:"delay,omitempty"` // nil: by the job's backoff
+	Spare  bool           `json:"spare,omitempty"`
+	Reason string         `json:"reason,omitempty"`
 }
+
+func delay(d time.Duration) *time.Duration {
+	d = max(d, 0)
+	return &d
+}
+
+func (n nak) body() []byte {
+	data, _ := json.Marshal(n) // numbers and text cannot fail
+	return append([]byte("-NAK "), data...)
+}
+
+func snoozeBody(d time.Duration) []byte { return nak{delay(d), true, ""}.body() }
 
 // oneLine makes s fit for a header line: short and without line breaks.
 func oneLine(s string) string {

@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -129,10 +130,19 @@ func TestRealBridgeGivesAJobToAnother(t *testing.T) {
 	schedule(t, nc, "delay.in.0s.t.x", "p", header("Delay-Backoff", "10ms"))
 	receive(t, first.began)
 	other := begin(t, connect(t, srv), config(), second.handle)
-	until(t, "the worker answers pings", func() bool {
-		_, err := nc.Request("delay.ping."+other.Name(), nil, patient)
-		return err == nil
-	})
+	// A ping that reaches nobody is believed of a worker that has answered one.
+	pings, err := nc.SubscribeSync("delay.ping." + victim.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := pings.NextMsg(patient); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(pings.Unsubscribe(), nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
 	died := time.Now()
 	dies.Close()
 	if err := receive(t, victim.done); err == nil {

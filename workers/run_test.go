@@ -54,33 +54,30 @@ func until(t *testing.T, what string, cond func() bool) {
 }
 
 func TestOutcomes(t *testing.T) {
-	failed := func(text string) nats.Header {
-		return nats.Header{"Nats-Service-Error-Code": {"500"}, "Nats-Service-Error": {text}}
-	}
+	failed := func(text string) string { return fmt.Sprintf(`-NAK {"reason":%q}`, text) }
 	for _, tt := range []struct {
-		name   string
-		do     func(j *workers.Job) error
-		body   string
-		header nats.Header
+		name string
+		do   func(j *workers.Job) error
+		body string
 	}{
-		{"done", func(*workers.Job) error { return nil }, "+ACK", nil},
-		{"result", func(j *workers.Job) error { j.SetResult([]byte("r s")); return nil }, "+ACK r s", nil},
-		{"empty result", func(j *workers.Job) error { j.SetResult([]byte{}); return nil }, "+ACK ", nil},
-		{"result of a failure", func(j *workers.Job) error { j.SetResult([]byte("r")); return io.EOF }, "-NAK", failed("EOF")},
-		{"error", func(*workers.Job) error { return errors.New("a\r\nb: c") }, "-NAK", failed("a  b: c")},
-		{"long error", func(*workers.Job) error { return errors.New(strings.Repeat("x", 1000)) }, "-NAK", failed(strings.Repeat("x", 240))},
-		{"own context", func(*workers.Job) error { return context.Canceled }, "-NAK", failed("context canceled")},
-		{"retry", func(*workers.Job) error { return workers.RetryAfter(time.Second, io.EOF) }, `-NAK {"delay":1000000000}`, nil},
-		{"retry in the past", func(*workers.Job) error { return workers.RetryAfter(-1, nil) }, `-NAK {"delay":0}`, nil},
-		{"wrapped retry", func(*workers.Job) error { return fmt.Errorf("x: %w", workers.RetryAfter(2, io.EOF)) }, `-NAK {"delay":2}`, nil},
-		{"discard", func(*workers.Job) error { return workers.Discard("no such\nuser") }, "+TERM no such user", nil},
-		{"discard without a reason", func(*workers.Job) error { return workers.Discard("") }, "+TERM", nil},
-		{"wrapped discard", func(*workers.Job) error { return fmt.Errorf("x: %w", workers.Discard("r")) }, "+TERM r", nil},
-		{"snooze", func(*workers.Job) error { return workers.Snooze(time.Second) }, `-NAK {"delay":1000000000,"spare":true}`, nil},
-		{"panic", func(*workers.Job) error { panic("boom") }, "-NAK", failed("panic: boom")},
-		{"too large a result", func(j *workers.Job) error { j.SetResult(make([]byte, 1<<20)); return nil }, "-NAK",
+		{"done", func(*workers.Job) error { return nil }, "+ACK"},
+		{"result", func(j *workers.Job) error { j.SetResult([]byte("r s")); return nil }, "+ACK r s"},
+		{"empty result", func(j *workers.Job) error { j.SetResult([]byte{}); return nil }, "+ACK "},
+		{"result of a failure", func(j *workers.Job) error { j.SetResult([]byte("r")); return io.EOF }, failed("EOF")},
+		{"error", func(*workers.Job) error { return errors.New("a\r\nb: c") }, failed("a  b: c")},
+		{"long error", func(*workers.Job) error { return errors.New(strings.Repeat("x", 1000)) }, failed(strings.Repeat("x", 240))},
+		{"own context", func(*workers.Job) error { return context.Canceled }, failed("context canceled")},
+		{"retry", func(*workers.Job) error { return workers.RetryAfter(time.Second, io.EOF) }, `-NAK {"delay":1000000000,"reason":"EOF"}`},
+		{"retry in the past", func(*workers.Job) error { return workers.RetryAfter(-1, nil) }, `-NAK {"delay":0,"reason":"workers: try again later"}`},
+		{"wrapped retry", func(*workers.Job) error { return fmt.Errorf("x: %w", workers.RetryAfter(2, io.EOF)) }, `-NAK {"delay":2,"reason":"x: EOF"}`},
+		{"discard", func(*workers.Job) error { return workers.Discard("no such\nuser") }, "+TERM no such user"},
+		{"discard without a reason", func(*workers.Job) error { return workers.Discard("") }, "+TERM"},
+		{"wrapped discard", func(*workers.Job) error { return fmt.Errorf("x: %w", workers.Discard("r")) }, "+TERM r"},
+		{"snooze", func(*workers.Job) error { return workers.Snooze(time.Second) }, `-NAK {"delay":1000000000,"spare":true}`},
+		{"panic", func(*workers.Job) error { panic("boom") }, failed("panic: boom")},
+		{"too large a result", func(j *workers.Job) error { j.SetResult(make([]byte, 1<<20)); return nil },
 			failed("the result is larger than the server takes")},
-		{"the goroutine ends", func(*workers.Job) error { runtime.Goexit(); return nil }, "-NAK", failed("panic: the handler called runtime.Goexit")},
+		{"the goroutine ends", func(*workers.Job) error { runtime.Goexit(); return nil }, failed("panic: the handler called runtime.Goexit")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := config()
@@ -92,8 +89,8 @@ func TestOutcomes(t *testing.T) {
 				return tt.do(j)
 			})
 			m := b.settled(b.direct(w, "p"), 1)
-			if m.body != tt.body || !reflect.DeepEqual(m.header, tt.header) {
-				t.Errorf("sent %.100q %v, want %q %v", m.body, m.header, tt.body, tt.header)
+			if m.body != tt.body {
+				t.Errorf("sent %.100q, want %q", m.body, tt.body)
 			}
 			// The worker, which has one handler, goes on.
 			if m := b.settled(b.direct(w, "after"), 1); m.body != "+ACK" {
@@ -164,7 +161,7 @@ func TestClaimIsRepeatedUntilAnswered(t *testing.T) {
 	token := b.send("t.x", "p")
 	receive(t, h.began)
 	first, second := b.settled(token, 1), b.settled(token, 2)
-	if d := second.at.Sub(first.at); d < 200*time.Millisecond {
+	if d := second.at.Sub(first.at); d < 100*time.Millisecond {
 		t.Errorf("repeated after %v already", d)
 	}
 	b.answers(nil)
@@ -221,7 +218,7 @@ func TestForeignReplySubjectIsNotSettled(t *testing.T) {
 	}
 }
 
-func TestConcurrencyAndOrder(t *testing.T) {
+func TestConcurrency(t *testing.T) {
 	h := newHold()
 	var now, most atomic.Int32
 	cfg := config()
@@ -241,14 +238,8 @@ func TestConcurrencyAndOrder(t *testing.T) {
 	if got.Free != 0 || got.Capacity != 2 || !got.Directed || got.Queue != "q" || !reflect.DeepEqual(got.Subjects, []string{"t.>"}) {
 		t.Errorf("heartbeat %+v", got)
 	}
-	seen := map[string]bool{}
-	for i := range 6 {
-		seen[string(receive(t, h.began).Payload)] = true
-		if i > 0 { // one and its successor run at the same time
-			if !seen[fmt.Sprint(i-1)] {
-				t.Errorf("job %d has not begun after %d others", i-1, i)
-			}
-		}
+	for range tokens {
+		receive(t, h.began)
 		h.let <- nil
 	}
 	for _, token := range tokens {
@@ -259,6 +250,22 @@ func TestConcurrencyAndOrder(t *testing.T) {
 	}
 	b.forget()
 	b.beatThat("all free", func(h beat) bool { return h.Free == 2 && len(h.Running) == 0 })
+}
+
+func TestJobsWaitInOrder(t *testing.T) {
+	h := newHold()
+	cfg := config()
+	cfg.Concurrency = 1
+	b, w := rig(t, cfg, h.handle)
+	for i := range 200 { // more than the queue keeps without moving
+		b.direct(w, fmt.Sprint(i))
+	}
+	for i := range 200 {
+		if j := receive(t, h.began); string(j.Payload) != fmt.Sprint(i) {
+			t.Fatalf("job %s is number %d", j.Payload, i)
+		}
+		h.let <- nil
+	}
 }
 
 func TestSameDeliveryRunsOnce(t *testing.T) {
@@ -284,8 +291,8 @@ func TestTimeout(t *testing.T) {
 	cfg.Timeout = 20 * time.Millisecond
 	b, w := rig(t, cfg, func(ctx context.Context, _ *workers.Job) error { <-ctx.Done(); return ctx.Err() })
 	m := b.settled(b.direct(w, "p"), 1)
-	if got := m.header.Get("Nats-Service-Error"); m.body != "-NAK" || got != context.DeadlineExceeded.Error() {
-		t.Errorf("settled with %q %q", m.body, got)
+	if want := fmt.Sprintf(`-NAK {"reason":%q}`, context.DeadlineExceeded); m.body != want {
+		t.Errorf("settled with %q, want %q", m.body, want)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestUnansweredSettlementIsRepeated(t *testing.T) {
 	})
 	token := b.direct(w, "p")
 	first, second := b.settled(token, 1), b.settled(token, 2)
-	if d := second.at.Sub(first.at); d < 900*time.Millisecond || d > 5*time.Second {
+	if d := second.at.Sub(first.at); d < 600*time.Millisecond || d > 5*time.Second {
 		t.Errorf("repeated after %v, want 1 s", d)
 	}
 	if first.body != second.body {
@@ -56,6 +56,26 @@ func TestSettlementReachesARestartedBridge(t *testing.T) {
 	until(t, "confirmed", func() bool { return w.Stats().Unconfirmed == 0 })
 }
 
+// When a bridge is there again, its answer to a heartbeat tells.
+func TestHeardHeartbeatRepeatsAtOnce(t *testing.T) {
+	srv := testnats.Start(t)
+	b, nc, h := newBridge(t, srv), connect(t, srv), newHold()
+	w := run(t, b, nc, config(), h.handle, unhurried)
+	token := b.direct(w, "p")
+	receive(t, h.began)
+	b.down()
+	before := nc.Stats().InMsgs
+	h.let <- nil
+	// One to a heartbeat from before, one to the outcome, and two to heartbeats
+	// that nobody has heard.
+	until(t, "four answers", func() bool { return nc.Stats().InMsgs >= before+4 })
+	b.up()
+	if m := b.settled(token, 1); m.body != "+ACK" {
+		t.Errorf("settled with %q", m.body)
+	}
+	until(t, "confirmed", func() bool { return w.Stats().Unconfirmed == 0 })
+}
+
 func TestUnavailableStoreIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	b, w := rig(t, config(), done)
@@ -68,7 +88,7 @@ func TestUnavailableStoreIsTriedAgain(t *testing.T) {
 	})
 	token := b.direct(w, "p")
 	first, second, third := b.settled(token, 1), b.settled(token, 2), b.settled(token, 3)
-	if a, c := second.at.Sub(first.at), third.at.Sub(second.at); a < 240*time.Millisecond || c < 490*time.Millisecond {
+	if a, c := second.at.Sub(first.at), third.at.Sub(second.at); a < 150*time.Millisecond || c < 350*time.Millisecond || a+c > 2500*time.Millisecond {
 		t.Errorf("pauses %v, %v, want 250 ms rising", a, c)
 	}
 }
