@@ -24,7 +24,7 @@ define need
 	{ echo "$(1) cannot be installed here: install it by hand, so that it is on PATH, and run this again" >&2; exit 1; }; }
 endef
 
-.PHONY: help build test test-js race fuzz bench soak soak-local soak-all vet staticcheck vuln fmt-check tidy-check redis-server cc npm
+.PHONY: help build test test-js race fuzz bench soak soak-local soak-all bench-workers vet staticcheck vuln fmt-check tidy-check redis-server cc npm
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ build: ## build bin/delaybridge
 test: redis-server ## run all tests; installs redis-server if it is missing
 	$(GO) test -timeout 10m ./...
 
-test-js: build npm ## run the nats.js example against a bridge of its own; installs npm if it is missing
+test-js: build npm ## run the nats.js examples against a bridge of its own; installs npm if it is missing
 	@cd examples/js; \
 	timeout 120 npm ci --no-fund --no-audit --no-update-notifier; \
 	exec 3< <(exec $(BIN)/delaybridge dev --store local --drain 1s --id js --nats-url nats://127.0.0.1:0 --http-addr off 2>&1); \
@@ -44,7 +44,7 @@ test-js: build npm ## run the nats.js example against a bridge of its own; insta
 		read -rt 20 log <&3 || { echo "the bridge does not start" >&2; exit 1; }; \
 		echo "$$log"; \
 	done; \
-	NATS_URL=$${BASH_REMATCH[1]} timeout 60 node walk.mjs
+	export NATS_URL=$${BASH_REMATCH[1]}; timeout 60 node walk.mjs; timeout 60 node worker-check.mjs
 
 race: redis-server cc ## run the unit tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m $(UNIT)
@@ -75,6 +75,10 @@ soak-local: redis-server ## run a million jobs healthy and a million without Red
 soak-all: redis-server ## run the integration tests in their long forms (up to an hour and a half)
 	@mkdir -p $(BIN)
 	$(SOAK) . ./integration
+
+bench-workers: redis-server ## measure what heartbeats and owned jobs cost, and recovery over 100 kills (5 minutes)
+	@mkdir -p $(BIN)
+	$(SOAK) '^Test(CostOf.*|KilledWorker|FrozenWorker|RestartWithManyJobs)$$' ./integration
 
 vet: ## run go vet
 	$(GO) vet ./...

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/failpoint"
 )
 
 var httpField = regexp.MustCompile(`http://[^ ]+`)
@@ -25,15 +27,21 @@ type child struct {
 	warned []string      // lines that it logged above info; to be read once it has exited
 }
 
-// child starts the released program on the system's servers and returns when
-// it is ready.
+// child starts the program on the system's servers and returns when it is
+// ready.
 func (s *system) child(id string, flags ...string) *child {
+	s.t.Helper()
+	return s.armed("", 1, id, flags...)
+}
+
+// armed is child of a bridge that ends as kill -9 does when it comes to the
+// point for the nth time; an empty point is none.
+func (s *system) armed(p failpoint.Point, nth int, id string, flags ...string) *child {
 	s.t.Helper()
 	args := append([]string{"serve", "--nats-url", s.nats.URL(), "--redis-url", s.url, "--id", id, "--http-addr", "off",
 		"--data-dir", filepath.Join(s.dir, id)}, flags...)
 	c := &child{t: s.t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
-	// The environment configures a bridge, too, and knows no DELAYBRIDGE_SOAK.
-	c.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DELAYBRIDGE_") })
+	c.cmd.Env = childEnv(p, nth)
 	// It must not outlive a test process that is killed.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	logged, err := c.cmd.StderrPipe()
@@ -68,6 +76,16 @@ func (s *system) child(id string, flags ...string) *child {
 		s.t.Fatalf("bridge %s not ready within %v", id, patient)
 	}
 	return c
+}
+
+// childEnv is the environment of a child that is armed, or not. It configures a
+// bridge, too, which knows no DELAYBRIDGE_SOAK.
+func childEnv(p failpoint.Point, nth int) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DELAYBRIDGE_") })
+	if p == "" {
+		return env
+	}
+	return append(env, fmt.Sprintf("FAILPOINT=%s:%d", p, nth))
 }
 
 // kill ends the process as kill -9 does; it may have ended.

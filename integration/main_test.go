@@ -13,8 +13,9 @@ import (
 // soakLog is where the logs of children go; nil: to their tests.
 var soakLog *os.File
 
-// program is the bridge's binary, built for this run of the tests.
-var program string
+// The programs that run as children, built for this run of the tests with
+// failpoints in them: the bridge, and the worker of internal/worker.
+var program, workerProgram string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "delaybridge-")
@@ -22,9 +23,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	program = filepath.Join(dir, "delaybridge")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/bridge").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "the bridge cannot be built: %v\n%s", err, out)
+	program, workerProgram = filepath.Join(dir, "bridge"), filepath.Join(dir, "worker")
+	build := exec.Command("go", "build", "-tags", "failpoint", "-o", dir, "../cmd/bridge", "./internal/worker")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "the bridge and the worker cannot be built: %v\n%s", err, out)
 		os.Exit(1)
 	}
 	if name := os.Getenv("DELAYBRIDGE_SOAK_LOG"); name != "" {

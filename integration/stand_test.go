@@ -1,14 +1,10 @@
 package integration
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -112,30 +108,7 @@ func (s *stand) command(args ...any) string {
 }
 
 // metric reads one metric of the bridge, the sum over its labels.
-func (s *stand) metric(name string) (sum float64, err error) {
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
-	r, err := c.Get(s.bridge.http + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer r.Body.Close()
-	found := false
-	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
-		rest, ok := strings.CutPrefix(lines.Text(), name)
-		if !ok || rest == "" || (rest[0] != '{' && rest[0] != ' ') {
-			continue
-		}
-		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			return 0, err
-		}
-		sum, found = sum+v, true
-	}
-	if !found {
-		return 0, fmt.Errorf("no metric %s", name)
-	}
-	return sum, nil
-}
+func (s *stand) metric(name string) (float64, error) { return s.bridge.metric(name) }
 
 // depth is how many jobs only the bridge itself holds.
 const depth = "fallback_queue_depth"
