@@ -162,7 +162,7 @@ func (b *Bridge) owned(e *settlement) {
 	w := d.worker(id)
 	f := d.flights[e.ID]
 	switch {
-	case f == nil && e.delivery != nil:
+	case f == nil && e.others:
 		d.adopt(*e.delivery, w)
 	case f != nil && !f.gone && f.Ref().Is(e.Ref) && f.worker != w:
 		d.own(f, w)

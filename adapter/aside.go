@@ -61,6 +61,20 @@ func (d *dispatcher) takeReady(l *lane) []*flight {
 	return taken
 }
 
+// putOff takes f back, which reached nobody, when its target has workers that own
+// their jobs and so cannot be parked: f is one that no worker settles.
+func (d *dispatcher) putOff(f *flight) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f.gone || !f.lane.directed() {
+		return false
+	}
+	d.drop(f)
+	f.win.returned()
+	d.feed(f.lane)
+	return true
+}
+
 // park stops a target: f never reached a worker. It returns what must be set
 // aside: f and the lane's ready jobs.
 func (d *dispatcher) park(f *flight, why parkReason, now job.Time) []*flight {
@@ -71,7 +85,7 @@ func (d *dispatcher) park(f *flight, why parkReason, now job.Time) []*flight {
 	}
 	l := f.lane
 	d.drop(f)
-	l.win.returned()
+	f.win.returned()
 	l.aside++
 	d.parkLane(l, why, now)
 	d.feed(l) // others of a shared window

@@ -289,12 +289,14 @@ func (d *dispatcher) takeHungry(now job.Time) (out []*lane, next job.Time) {
 func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	l.asked = l.stored
 	if l.parked != notParked {
 		return 1, nil
 	}
 	room := maxClaimed - d.claimed
 	if room <= 0 {
 		d.starved, l.hungry = true, true
+		l.asideNext = max(l.asideNext, d.now().Add(slotLinger)) // there is plenty to send
 		d.hungry = append(d.hungry, l)
 		return 0, nil
 	}
@@ -316,6 +318,9 @@ func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot) {
 func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if l.stored != l.asked {
+		next = d.now() // more was set aside meanwhile
+	}
 	if l.waiting = next != 0 || l.aside > 0; !l.waiting {
 		if l.parked == notParked || (n == 0 && l.win.inFlight == 0) {
 			l.parked = notParked
@@ -324,6 +329,7 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 			}
 		}
 		d.feed(l) // others of a shared window
+		d.passOn(l)
 		return
 	}
 	l.asideNext = next
@@ -334,6 +340,7 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 		l.probeAt = max(l.probeAt, next)
 		d.planProbe(l.probeAt)
 	}
+	d.passOn(l)
 }
 
 // takeProbes returns parked lanes whose probe is due at now, and when the

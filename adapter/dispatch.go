@@ -45,6 +45,7 @@ type dispatcher struct {
 	probes    job.Time // when the next probe is due, zero: none planned
 	orphansAt job.Time // when orphans are looked for again
 	limit     func() int
+	starving  int      // lanes that wait for a worker's slot
 	claimerAt job.Time // up to when the claimer sleeps; zero: it does not
 
 	bridge  string // the id of this one
@@ -209,11 +210,23 @@ func (d *dispatcher) makeReady(f *flight, at ticks) {
 func (d *dispatcher) lost(f *flight) {
 	d.drop(f)
 	if f.sent {
-		f.lane.win.expired(f, d.ticks())
+		f.win.expired(f, d.ticks())
 		d.feed(f.lane)
 	} else {
 		d.claimed--
 		d.madeRoom()
+	}
+}
+
+// ended forgets a delivery that the store does not know any more: somebody else
+// has ended it.
+func (d *dispatcher) ended(ref job.Ref) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f := d.flights[ref.ID]; f != nil && !f.gone && f.Ref().Is(ref) {
+		d.lost(f)
+		delete(d.flights, ref.ID)
+		wake(d.wakeFire)
 	}
 }
 
@@ -232,6 +245,9 @@ func (d *dispatcher) madeRoom() {
 // the lease run out meanwhile. d.mu is held.
 func (d *dispatcher) drop(f *flight) {
 	f.gone = true
+	if f.sent {
+		f.lane.out--
+	}
 	d.disown(f)
 }
 
@@ -274,7 +290,11 @@ func (d *dispatcher) send(f *flight, now job.Time, at ticks) *flight {
 	f.sent = true
 	f.renew(now, at)
 	d.claimed--
-	f.lane.win.sent(f)
+	f.lane.out++
+	if !f.direct {
+		f.win = f.lane.win
+	}
+	f.win.sent(f)
 	f.lane.lastUsed = now
 	if f.probe {
 		f.lane.probing = true
@@ -299,6 +319,7 @@ func (d *dispatcher) settled(s []settlement) {
 			continue
 		}
 		l.aside--
+		l.stored++
 		l.waiting, l.asideNext = true, 0
 		d.block(l)
 		if l.parked == notParked {
@@ -317,8 +338,9 @@ func (d *dispatcher) forget(now job.Time) {
 		if l.idle() && now.Sub(l.lastUsed) > laneMemory {
 			delete(d.lanes, t)
 			d.unblock(l)
+			d.notStarving(l)
 			for _, w := range l.workers {
-				delete(w.starving, l)
+				w.lanes = slices.DeleteFunc(w.lanes, func(o *lane) bool { return o == l })
 			}
 		}
 	}

@@ -272,7 +272,8 @@ func (x *exchange) isLive(id string) bool {
 func (x *exchange) mine(id string) bool { return x.peers.owner(id) == x.b.cfg.ID }
 
 // nothingHidden reports whether no bridge may hold jobs that this one cannot see.
-func (x *exchange) nothingHidden() bool { return x.store == nil || x.Settled() }
+// One that is gone may be hiding them still.
+func (x *exchange) nothingHidden() bool { return x.store == nil || x.peers.allClosed() }
 
 // Alone reports whether this bridge has been the only one for a while.
 func (x *exchange) Alone() bool { return x.peers.alone(time.Now()) }

@@ -85,7 +85,13 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 			out = append(out, b.parkSilent(f)...)
 			continue
 		case leaseOver:
-			if owner, _ := job.SplitOwner(d.Owner); f == nil && owner != b.cfg.ID && now < d.Deadline.Add(foreignGrace+d.AckWait/4) {
+			owner, worker := job.SplitOwner(d.Owner)
+			if f == nil && worker != "" && !(owner != b.cfg.ID && b.exchange.isLive(owner)) {
+				b.disp.takeOver(*d, worker) // its heartbeats decide
+				s.Outcome, s.At = job.Extend, now.Add(d.AckWait)
+				break
+			}
+			if f == nil && owner != b.cfg.ID && (now < d.Deadline.Add(foreignGrace+d.AckWait/4) || b.disp.runs(worker, d.Ref())) {
 				spared++ // the owner counts from the publish
 				continue
 			}
@@ -95,6 +101,16 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 		out = append(out, s)
 	}
 	return out, spared
+}
+
+// runs reports whether a live worker has said that it has a delivery of a peer:
+// that may not reach the store to renew the lease.
+func (d *dispatcher) runs(worker string, ref job.Ref) bool {
+	ref.Shard = 0
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.workers[worker]
+	return w != nil && w.strange[ref]
 }
 
 type leaseVerdict uint8
@@ -127,14 +143,14 @@ func (d *dispatcher) expire(e *job.Delivery, now job.Time) (f *flight, v leaseVe
 		return f, leaseHeld, now.Add(f.AckWait)
 	case f.leaseLeft(at) > 0:
 		return f, leaseHeld, now.Add(f.leaseLeft(at))
-	case !f.lane.settled && f.worker == nil:
+	case !f.lane.settled && f.worker == nil && !f.lane.directed():
 		if f.probe {
 			f.Next = now // so that another job is the next probe
 		}
 		return f, leaseSpared, 0
 	}
 	d.drop(f)
-	f.lane.win.expired(f, at)
+	f.win.expired(f, at)
 	wake(d.wakeFire)
 	d.feed(f.lane)
 	return f, leaseOver, 0

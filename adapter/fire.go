@@ -92,14 +92,14 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 	sent := make([]*flight, 0, len(batch))
 	for _, f := range batch {
 		f.link = link
+		if f.direct {
+			b.disp.owners.claimed(f) // ahead of whatever tells that it was released
+		}
 		switch err := pub.publish(f); {
 		case err == nil:
 			b.metrics.fired(now.Sub(f.Next))
 			sent = append(sent, f)
 			failpoint.At(failpoint.Published)
-			if f.direct {
-				b.disp.owners.claimed(f)
-			}
 		case errors.Is(err, nats.ErrMaxPayload):
 			b.giveUp(f, "terminated: larger than the server's max_payload")
 		case errors.Is(err, nats.ErrBadSubject):
@@ -140,7 +140,7 @@ func (d *dispatcher) takeBack(fs []*flight) []*flight {
 	for _, f := range fs {
 		if !f.gone {
 			d.drop(f)
-			f.lane.win.returned()
+			f.win.returned()
 			d.feed(f.lane)
 			out = append(out, f)
 		}
@@ -320,7 +320,7 @@ func (d *dispatcher) finish(fs []*flight) []*flight {
 	for _, f := range fs {
 		if !f.gone {
 			d.drop(f)
-			f.lane.win.settled(at)
+			f.win.settled(at)
 			f.lane.settled = true
 			out = append(out, f)
 			d.unpark(f.lane)
@@ -332,12 +332,13 @@ func (d *dispatcher) finish(fs []*flight) []*flight {
 }
 
 // unconfirmed retries jobs that may not have reached the server. They may have
-// been delivered, so the attempt counts; a last attempt keeps its lease.
+// been delivered, so the attempt counts; a last attempt keeps its lease. Whether
+// a worker has a job that was sent to it, its heartbeats will tell.
 func (b *Bridge) unconfirmed(fs []*flight, err error) {
 	b.log.publish.Log(b.cfg.Logger, "publish not confirmed, the jobs are tried again", "jobs", len(fs), "error", err)
 	var again []*flight
 	for _, f := range fs {
-		if !f.LastAttempt() {
+		if !f.LastAttempt() && !f.direct {
 			again = append(again, f)
 		}
 	}

@@ -112,7 +112,7 @@ func (b *Bridge) listenWorkers() (subs []*nats.Subscription, err error) {
 	return subs, err
 }
 
-// beatLinger is how long heartbeats are gathered.
+// beatLinger is how long heartbeats are gathered after some were taken in.
 const beatLinger = 40 * time.Millisecond
 
 // beatLoop keeps account of workers by what they say and whether they answer,
@@ -128,13 +128,15 @@ func (b *Bridge) beatLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-b.beats.wake:
-			sleepOrDone(ctx, linger, beatLinger)
 		case <-b.signs.wake:
 		case <-tick.C:
 		}
 		msgs = b.beats.take(msgs)
-		b.takeBeats(msgs)
+		heard := b.takeBeats(msgs)
 		b.takeSigns()
+		if heard {
+			sleepOrDone(ctx, linger, beatLinger)
+		}
 		if at := b.disp.ticks(); at.sub(last) >= watchPeriod {
 			b.watchWorkers(at, at.sub(last))
 			last = at
@@ -142,10 +144,11 @@ func (b *Bridge) beatLoop(ctx context.Context) {
 	}
 }
 
-// takeBeats takes in what workers have said, and passes on what is to be
-// answered. Copies of one message are read once.
-func (b *Bridge) takeBeats(msgs []beatMsg) {
+// takeBeats takes in what workers have said, reports whether that was anything,
+// and passes on what is to be answered. Copies of one message are read once.
+func (b *Bridge) takeBeats(msgs []beatMsg) (heard bool) {
 	read := make(map[string]*question, len(msgs)) // the last of each subject
+	var asked []*question                         // answered when all has been taken in
 	for _, m := range msgs {
 		q := read[m.Subject]
 		if q == nil || !bytes.Equal(q.data, m.Data) {
@@ -155,20 +158,21 @@ func (b *Bridge) takeBeats(msgs []beatMsg) {
 		}
 		switch {
 		case m.asked:
-			b.questions.add(&question{beat: q.beat, err: q.err, kind: m.kind, reply: b.replySubject(m.Reply)})
+			asked = append(asked, &question{beat: q.beat, err: q.err, kind: m.kind, reply: b.replySubject(m.Reply)})
 		case q.err == nil: // who asked is told by the one that answers
 			b.takeIn(q.beat)
+			heard = true
 		}
 	}
+	b.questions.add(asked...)
+	return heard
 }
 
 // takeIn does what a heartbeat or farewell entails.
 func (b *Bridge) takeIn(p *beat) {
 	r := b.disp.beat(p, b.now())
 	b.settler.add(asideSettlements(r.aside)...)
-	for _, f := range r.renewed {
-		b.settler.add(f.ending(job.Extend, f.Deadline))
-	}
+	b.settler.add(r.renewed...)
 	b.release(r.absent)
 	if r.absent != nil {
 		b.metrics.recovered(reasonAbsent, len(r.absent))
@@ -201,10 +205,10 @@ func (b *Bridge) release(fs []*flight) {
 // beatResult is what follows a heartbeat.
 type beatResult struct {
 	joined, deaf bool
-	aside        []*flight   // claimed for a queue group, to be set aside
-	renewed      []*flight   // their leases begin anew
-	absent       []*flight   // the worker does not have them
-	done         []parsedAck // it has completed them
+	aside        []*flight    // claimed for a queue group, to be set aside
+	renewed      []settlement // of leases that begin anew
+	absent       []*flight    // the worker does not have them
+	done         []parsedAck  // it has completed them
 }
 
 // absentAfter is how long after its publish a job counts as absent in a heartbeat
@@ -226,12 +230,13 @@ func (d *dispatcher) beat(p *beat, now job.Time) (r beatResult) {
 		d.relearn.Store(true)
 		wake(d.wakeClaim)
 	}
-	took, patterns := w.takes(), w.patterns
+	took, patterns, left := w.takes(), w.patterns, w.leaving
 	w.heard, w.suspect = at, 0
 	r.deaf = w.strike(at)
 	w.leaving = p.bye || w.leaving && p.Free == 0
 	w.capacity, w.directed, w.patterns, w.covers = p.Capacity, p.Directed, p.Subjects, p.covers
 	w.beats++
+	r.joined = r.joined || left && !w.leaving
 	r.done = d.listed(w, p, &r, now, at)
 	d.owners.beat(w)
 	r.absent, r.aside = d.absent(w, at, p.bye)
@@ -239,8 +244,8 @@ func (d *dispatcher) beat(p *beat, now job.Time) (r beatResult) {
 		r.aside = append(r.aside, d.cover(w)...)
 	}
 	d.freed(w)
-	if w.leaving && len(w.flights) == 0 {
-		d.forgetWorker(w)
+	if p.bye && len(w.flights) == 0 {
+		d.owners.gone(w) // a late heartbeat must not make it a new worker, so it stays known for the TTL
 	}
 	return r
 }
@@ -262,18 +267,18 @@ func (w *worker) strike(at ticks) (deaf bool) {
 // listed goes through the jobs that a worker says it has, renews the leases of
 // those that run and returns those that it has completed. d.mu is held.
 func (d *dispatcher) listed(w *worker, p *beat, r *beatResult, now job.Time, at ticks) (done []parsedAck) {
-	mine := 0
+	var others []job.Ref
 	for i := range p.running {
 		f := d.flights[p.running[i].ID]
 		if f == nil || f.gone || f.worker != w || w == nil || !f.Ref().Is(p.running[i]) {
+			others = append(others, p.running[i])
 			continue
 		}
-		mine++
 		f.seen, f.absences = w.beats, 0
 		f.lane.settled = true // somebody is there
 		if at.sub(f.since) >= f.AckWait/3 {
 			f.renew(now, at)
-			r.renewed = append(r.renewed, f)
+			r.renewed = append(r.renewed, f.ending(job.Extend, f.Deadline))
 		}
 	}
 	for i := range p.done {
@@ -283,9 +288,32 @@ func (d *dispatcher) listed(w *worker, p *beat, r *beatResult, now job.Time, at 
 		done = append(done, parsedAck{ref: p.done[i]})
 	}
 	if w != nil {
-		w.foreign = max(0, p.Capacity-p.Free-mine)
+		w.busy = max(0, p.Capacity-p.Free-len(p.running))
+		w.sharedWith(others)
 	}
 	return done
+}
+
+// sharedWith takes in which of the jobs that w lists are not of this bridge, as
+// far as it knows. They are a peer's if that has told so, or if w lists them
+// twice: one of this bridge may have been completed behind the heartbeat.
+func (w *worker) sharedWith(others []job.Ref) {
+	listed := make(map[job.Ref]bool, len(others))
+	for _, ref := range others {
+		ref.Shard = 0 // stores differ in that
+		if w.strange[ref] {
+			w.foreign[ref] = 0
+		}
+		listed[ref] = true
+	}
+	for ref := range w.foreign {
+		if listed[ref] {
+			w.foreign[ref] = 0
+		} else if w.foreign[ref]++; w.foreign[ref] == 2 {
+			delete(w.foreign, ref)
+		}
+	}
+	w.strange = listed
 }
 
 // absent takes jobs from w that its heartbeat does not list: at the second time,

@@ -16,6 +16,7 @@ type flight struct {
 	probe    bool    // sent to find out whether a parked target takes jobs again
 	gone     bool    // ended or given back
 	direct   bool    // sent to its worker rather than to its target
+	win      *window // in which it counts once sent; nil: its worker's slots count
 	worker   *worker // who owns it; nil: a plain worker, whoever that is
 	trace    string  // the producer's trace context, for owner messages
 	seen     uint64  // the worker's heartbeat that listed it last
@@ -80,6 +81,9 @@ type lane struct {
 	active  bool     // listed in dispatcher.active
 	settled bool     // a worker has settled something
 
+	out       int      // deliveries sent and not ended
+	stored    uint64   // times that jobs were set aside
+	asked     uint64   // stored when jobs were claimed from there last
 	waiting   bool     // the store may hold jobs set aside
 	aside     int      // set-aside calls under way
 	asideNext job.Time // when the first job set aside is due, as far as known
@@ -96,8 +100,9 @@ type lane struct {
 	probeDelay time.Duration
 	probing    bool // a probe was published and not refused so far
 
-	workers []*worker // who take its jobs on their own subjects; none: its target gets them
-	turn    int       // which of them is first
+	workers  []*worker // who take its jobs on their own subjects; none: its target gets them
+	turn     int       // which of them is first
+	starving bool      // it waits for one of their slots
 
 	lastUsed job.Time
 }
@@ -148,5 +153,5 @@ func (l *lane) measure(now job.Time) {
 
 // idle reports whether the lane can be forgotten.
 func (l *lane) idle() bool {
-	return !l.busyAside() && l.ready.len() == 0 && l.win.inFlight == 0
+	return !l.busyAside() && l.ready.len() == 0 && l.out == 0
 }

@@ -224,6 +224,7 @@ func (b *Bridge) keysLoop(ctx context.Context) {
 // ownerBody is an owner message of a peer.
 type ownerBody struct {
 	Event  string `json:"event"`
+	Token  string `json:"token"`
 	Bridge string `json:"bridge"`
 }
 
@@ -235,21 +236,23 @@ func (b *Bridge) heardOwner(m *nats.Msg) {
 	if !ok || json.Unmarshal(m.Data, &body) != nil || body.Bridge == b.cfg.ID {
 		return
 	}
-	b.disp.peerOwns(id, body.Event == "claimed")
+	if t, err := subjects.ParseToken(body.Token); err == nil {
+		b.disp.peerOwns(id, refOf(t), body.Event == "claimed")
+	}
 }
 
-// peerOwns counts a slot of a worker that a peer uses, until the worker's next
-// heartbeat tells how many others use.
-func (d *dispatcher) peerOwns(id string, claimed bool) {
+// peerOwns notes a job that a peer has given a worker, or that has ended.
+func (d *dispatcher) peerOwns(id string, ref job.Ref, claimed bool) {
+	ref.Shard = 0 // stores differ in that
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.workers[id]
 	switch {
 	case w == nil:
 	case claimed:
-		w.foreign++
-	case w.foreign > 0:
-		w.foreign--
+		w.foreign[ref] = 0
+	default:
+		delete(w.foreign, ref)
 		d.freed(w)
 	}
 }

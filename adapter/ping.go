@@ -18,6 +18,9 @@ const (
 	// linkGrace is how long after this bridge's own reconnect nobody counts as gone
 	// for that: the others may not be back yet.
 	linkGrace = 5 * time.Second
+	// linkCheck bounds the check of this bridge's own connection before a worker is
+	// given up that is not heard.
+	linkCheck = time.Second
 	// fewWorkers is how many of them may vanish together and be believed gone.
 	fewWorkers = 4
 )
@@ -44,10 +47,15 @@ func (b *Bridge) takeSigns() {
 // watchWorkers gives up workers whose heartbeats have ended and asks the others
 // that hold jobs whether they are there. gap is how long nobody has looked.
 func (b *Bridge) watchWorkers(at ticks, gap time.Duration) {
-	if gap > 10*watchPeriod {
-		b.disp.excuse(gap) // this process stood still: heartbeats may be on their way
+	if gap > 10*watchPeriod || !b.out.IsConnected() {
+		b.disp.excuse(gap) // heartbeats may be on their way, or cannot come
 	}
-	for _, w := range b.disp.silent(at, b.cfg.WorkerTTL) {
+	silent := b.disp.silent(at, b.cfg.WorkerTTL)
+	if len(silent) > 0 && b.out.FlushTimeout(linkCheck) != nil {
+		b.disp.excuse(linkCheck)
+		return // it is this bridge that is cut off
+	}
+	for _, w := range silent {
 		sent, aside := b.disp.giveUp(w)
 		b.reassign(w, reasonNoHeartbeat, sent, aside)
 	}
@@ -116,21 +124,28 @@ func (d *dispatcher) unanswered(id string, link uint64) (sent, aside []*flight) 
 
 // noteLink notes reconnects of this bridge. d.mu is held.
 func (d *dispatcher) noteLink(link uint64, at ticks) {
-	if link != d.link {
-		d.link, d.linked = link, at
+	if link == d.link {
+		return
+	}
+	d.link, d.linked = link, at
+	for _, w := range d.workers {
+		w.heard = max(w.heard, at) // they may have lost their connections with it
 	}
 }
 
 // manyVanish reports whether more than half of the workers, and not just a few,
 // cannot be reached. d.mu is held.
 func (d *dispatcher) manyVanish() bool {
-	lost := 0
+	lost, all := 0, 0
 	for _, w := range d.workers {
 		if w.suspect != 0 {
 			lost++
 		}
+		if !w.leaving || len(w.flights) > 0 {
+			all++
+		}
 	}
-	return len(d.workers) >= fewWorkers && 2*lost > len(d.workers)
+	return all >= fewWorkers && 2*lost > all
 }
 
 // silent returns the workers without heartbeat for ttl.
@@ -176,8 +191,7 @@ func (d *dispatcher) toPing(at ticks, every time.Duration, link uint64) (ids []s
 		d.pinged = at
 	}
 	for id, w := range d.workers {
-		// A new one is asked at once: only who has answered is believed gone.
-		ask := round && len(w.flights) > 0 || w.pinged == 0
+		ask := round && len(w.flights) > 0
 		if w.suspect != 0 {
 			ask = at.sub(max(w.pinged, w.suspect)) >= suspicion
 		}

@@ -26,6 +26,7 @@ type settlement struct {
 	replyTo  string   // who gets the result; empty: nobody
 	result   []byte
 	delivery *job.Delivery // Own: of which one; nil: not known
+	others   bool          // Own: it is not this bridge's
 }
 
 // settler takes acknowledgements in and has the store settle them, in two steps
@@ -154,6 +155,7 @@ type parsedAck struct {
 	ref    job.Ref
 	reply  string
 	policy *job.Delivery // what the job says about retries; nil: not known
+	looked bool          // policy is from the store: the delivery is not this bridge's
 }
 
 // translate returns what the acknowledgements ms ask for.
@@ -243,10 +245,10 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 			f.renew(now, at)
 		default:
 			d.drop(f)
-			f.lane.win.settled(at)
+			f.win.settled(at)
 			f.lane.ended++
 			freed = true
-			if f.direct {
+			if f.direct && f.worker.strikes < maxStrikes {
 				f.worker.strikes = 0
 			}
 		}
@@ -285,7 +287,7 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 		}
 		if in := &infos[k]; in.State == job.Running && in.Ref().Is(p.ref) {
 			e := deliveryOf(in)
-			p.policy = &e
+			p.policy, p.looked = &e, true
 		}
 	}
 }
@@ -350,7 +352,8 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 			s.Reason += ": " + reason
 		}
 	case verbClaim:
-		s.Outcome, s.At, s.Owner, s.delivery = job.Own, now.Add(b.cfg.AckWait), job.OwnerOf(b.cfg.ID, p.worker), p.policy
+		s.Outcome, s.At, s.Owner = job.Own, now.Add(b.cfg.AckWait), job.OwnerOf(b.cfg.ID, p.worker)
+		s.delivery, s.others = p.policy, p.looked
 		if p.policy != nil {
 			s.At = now.Add(p.policy.AckWait)
 		}
@@ -396,11 +399,15 @@ func (b *Bridge) unanswered(fs []*flight) (out []settlement) {
 // settlements that take the attempts back.
 func (b *Bridge) park(fs []*flight, why parkReason) []settlement {
 	now := b.now()
-	var aside []*flight
+	var out []settlement
 	for _, f := range fs {
-		aside = append(aside, b.disp.park(f, why, now)...)
+		if b.disp.putOff(f) {
+			out = append(out, f.ending(job.Release, now.Add(b.cfg.ProbeMax)))
+			continue
+		}
+		out = append(out, asideSettlements(b.disp.park(f, why, now))...)
 	}
-	return asideSettlements(aside)
+	return out
 }
 
 // refuse answers an acknowledgement that cannot be read. Without anybody to

@@ -103,8 +103,11 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 	var buf []byte
 	for i := range s {
 		e, r := &s[i], res[i]
-		if repeated && (r == job.Repeated || r == job.Stale && e.Outcome != job.Complete) {
+		if repeated && (r == job.Repeated || r == job.Stale && ends(e.Outcome) && e.Outcome != job.Complete) {
 			r = job.Settled // most likely by the call whose answer was lost
+		}
+		if !ends(e.Outcome) && (r == job.Stale || r == job.Unknown) {
+			b.disp.ended(e.Ref)
 		}
 		b.metrics.settled(e.Outcome, r)
 		if r == job.Settled {
@@ -153,3 +156,7 @@ func (b *Bridge) hold(s []settlement, res []job.SettleResult) ([]settlement, []j
 	}
 	return rest, results
 }
+
+// ends reports whether a settlement ends its delivery, so that it cannot be
+// repeated with the same result.
+func ends(o job.Outcome) bool { return o != job.Extend && o != job.Own }

@@ -93,6 +93,19 @@ func (s *states) settled(now time.Time) bool {
 	return true
 }
 
+// allClosed reports whether every peer that was heard of in peerMemory reached the
+// shared store when it was heard last.
+func (s *states) allClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.peers {
+		if p.CircuitState != job.ModeRedis.Circuit() {
+			return false
+		}
+	}
+	return true
+}
+
 // alone reports whether no peer was heard of in peerMemory.
 func (s *states) alone(now time.Time) bool {
 	s.mu.Lock()

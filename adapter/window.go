@@ -11,6 +11,9 @@ const windowStart = 16
 // each settlement while the oldest unsettled delivery is younger than a third
 // of its ack wait, and halves when a lease runs out: a worker that needs
 // 100 ms a job is then never sent more than it can settle in time.
+//
+// A nil window counts nothing: the slots of workers that own their jobs count
+// instead.
 type window struct {
 	limit    int
 	size     int
@@ -35,6 +38,9 @@ func (w *window) room() int { return w.size - w.inFlight }
 
 // sent counts f, which is being published now.
 func (w *window) sent(f *flight) {
+	if w == nil {
+		return
+	}
 	if len(w.order) > 2*w.inFlight+windowStart {
 		// One delivery that takes long must not keep all that ended since.
 		w.order = slices.DeleteFunc(w.order, func(a aged) bool { return a.f.gone })
@@ -45,6 +51,9 @@ func (w *window) sent(f *flight) {
 
 // settled counts a delivery that a worker ended.
 func (w *window) settled(at ticks) {
+	if w == nil {
+		return
+	}
 	w.inFlight--
 	f := w.oldest()
 	if w.size < w.limit && (f == nil || at.sub(f.since) < f.AckWait/3) {
@@ -55,6 +64,9 @@ func (w *window) settled(at ticks) {
 // expired counts a delivery whose lease ran out. Of those that ran out together
 // only the first halves the window: the others were sent into the same one.
 func (w *window) expired(f *flight, at ticks) {
+	if w == nil {
+		return
+	}
 	w.inFlight--
 	if f.since >= w.halved {
 		w.size, w.halved = max(1, w.size/2), at
@@ -62,7 +74,11 @@ func (w *window) expired(f *flight, at ticks) {
 }
 
 // returned counts a delivery that reached no worker.
-func (w *window) returned() { w.inFlight-- }
+func (w *window) returned() {
+	if w != nil {
+		w.inFlight--
+	}
+}
 
 // oldest returns the unsettled delivery whose age counts longest, or nil.
 func (w *window) oldest() *flight {

@@ -21,8 +21,10 @@ type worker struct {
 	patterns []string
 	covers   subjects.Matcher // patterns
 	capacity int
-	foreign  int  // slots that others use
-	directed bool // it takes jobs on a subject of its own
+	busy     int              // slots in use for what is no bridge's job
+	foreign  map[job.Ref]int  // jobs that it has of others, by how many heartbeats in a row did not list them
+	strange  map[job.Ref]bool // jobs in its last heartbeat that are not of this bridge
+	directed bool             // it takes jobs on a subject of its own
 	leaving  bool
 
 	heard    ticks // last heartbeat
@@ -33,9 +35,10 @@ type worker struct {
 	strikes  int   // in how many beats in a row that was so
 	struck   ticks // when last
 
-	beats    uint64               // heartbeats taken in
-	flights  map[*flight]struct{} // what it has of this bridge
-	starving map[*lane]struct{}   // lanes that wait for one of its slots
+	beats   uint64               // heartbeats taken in
+	flights map[*flight]struct{} // what it has of this bridge
+	lanes   []*lane              // what it serves
+	next    int                  // which of them gets its next free slot, if that starves
 }
 
 const (
@@ -47,14 +50,16 @@ const (
 )
 
 // takes reports whether w takes jobs on its own subject.
-func (w *worker) takes() bool { return w.directed && !w.leaving && w.strikes < maxStrikes }
+func (w *worker) takes() bool {
+	return w.directed && w.capacity > 0 && !w.leaving && w.strikes < maxStrikes
+}
 
 // free is how many more jobs w takes now.
 func (w *worker) free() int {
 	if w.suspect != 0 || !w.takes() {
 		return 0
 	}
-	return max(0, w.capacity-w.foreign-len(w.flights))
+	return max(0, w.capacity-w.busy-len(w.foreign)-len(w.flights))
 }
 
 // worker returns the worker of that id, made when it is new. d.mu is held.
@@ -63,7 +68,7 @@ func (d *dispatcher) worker(id string) *worker {
 	if w == nil {
 		w = &worker{
 			id: id, owner: job.OwnerOf(d.bridge, id), heard: d.ticks(),
-			flights: map[*flight]struct{}{}, starving: map[*lane]struct{}{},
+			foreign: map[job.Ref]int{}, flights: map[*flight]struct{}{},
 		}
 		d.workers[id] = w
 	}
@@ -78,13 +83,22 @@ func (l *lane) directed() bool { return len(l.workers) > 0 }
 // that were claimed for the queue groups of these targets and must be set aside.
 // d.mu is held.
 func (d *dispatcher) cover(w *worker) (aside []*flight) {
-	for _, l := range d.lanes {
-		has, wants := slices.Contains(l.workers, w), w.takes() && w.covers.Match(l.target)
-		switch {
-		case wants && !has:
-			aside = append(aside, d.serve(l, w)...)
-		case has && !wants:
+	served := make(map[*lane]bool, len(w.lanes))
+	lanes := w.lanes
+	w.lanes = nil
+	for _, l := range lanes {
+		if w.takes() && w.covers.Match(l.target) {
+			w.lanes, served[l] = append(w.lanes, l), true
+		} else {
 			d.unserve(l, w)
+		}
+	}
+	if !w.takes() {
+		return nil
+	}
+	for _, l := range d.lanes {
+		if !served[l] && w.covers.Match(l.target) {
+			aside = append(aside, d.serve(l, w)...)
 		}
 	}
 	return aside
@@ -93,7 +107,7 @@ func (d *dispatcher) cover(w *worker) (aside []*flight) {
 // serve adds w to the workers of l. d.mu is held.
 func (d *dispatcher) serve(l *lane, w *worker) (aside []*flight) {
 	first := !l.directed()
-	l.workers = append(l.workers, w)
+	l.workers, w.lanes = append(l.workers, w), append(w.lanes, l)
 	if first {
 		l.win.leave(l)
 		l.parked, l.probing = notParked, false
@@ -110,11 +124,22 @@ func (d *dispatcher) serve(l *lane, w *worker) (aside []*flight) {
 // d.mu is held.
 func (d *dispatcher) unserve(l *lane, w *worker) {
 	l.workers = slices.DeleteFunc(l.workers, func(o *worker) bool { return o == w })
-	delete(w.starving, l)
+	if l.directed() {
+		return
+	}
+	d.notStarving(l)
 	if !l.blocks() {
 		d.unblock(l)
 	}
 	d.feed(l)
+}
+
+// notStarving takes l off the lanes that wait for a slot. d.mu is held.
+func (d *dispatcher) notStarving(l *lane) {
+	if l.starving {
+		l.starving = false
+		d.starving--
+	}
 }
 
 // leave takes l out of the queue for room in w.
@@ -139,41 +164,62 @@ func (l *lane) slots(limit int) (slots []job.Slot, n int) {
 	return slots, n
 }
 
-// slotLinger is how long the free slots of a lane are gathered before jobs are
-// claimed for them, unless a quarter of all is free.
-const slotLinger = 5 * time.Millisecond
+const (
+	// slotLinger is how long the free slots of a lane are gathered before jobs are
+	// claimed for them, unless a quarter of all is free, or many.
+	slotLinger = 5 * time.Millisecond
+	manySlots  = 64
+)
 
 // feedDirected lists l, if it has jobs set aside, to be claimed from when a slot
 // is free, or has it wait for one. d.mu is held.
 func (d *dispatcher) feedDirected(l *lane) {
+	d.notStarving(l)
 	if !l.wanting() || l.hungry {
 		return
 	}
 	free, all := 0, 0
 	for _, w := range l.workers {
-		free, all = free+w.free(), all+w.capacity
+		if free, all = free+w.free(), all+w.capacity; free >= manySlots {
+			break
+		}
 	}
 	if free == 0 {
-		for _, w := range l.workers {
-			w.starving[l] = struct{}{}
-		}
+		l.starving = true
+		d.starving++
 		return
 	}
-	if 4*free < all {
+	if free < manySlots && 4*free < all {
 		l.asideNext = max(l.asideNext, l.claimedAt.Add(slotLinger))
 	}
 	d.listHungry(l)
 }
 
-// freed feeds lanes that wait for a slot of w. d.mu is held.
+// freed feeds lanes that wait for a slot of w, each in its turn. d.mu is held.
 func (d *dispatcher) freed(w *worker) {
+	if d.starving == 0 {
+		return
+	}
 	free := w.free()
-	for l := range w.starving {
-		if free--; free < 0 {
+	for range w.lanes {
+		if free <= 0 {
 			return
 		}
-		delete(w.starving, l)
-		d.feed(l)
+		w.next = (w.next + 1) % len(w.lanes)
+		if l := w.lanes[w.next]; l.starving {
+			d.feed(l)
+			free--
+		}
+	}
+}
+
+// passOn offers slots that l has left free to other lanes. d.mu is held.
+func (d *dispatcher) passOn(l *lane) {
+	for _, w := range l.workers {
+		if d.starving == 0 {
+			return
+		}
+		d.freed(w)
 	}
 }
 
@@ -200,9 +246,6 @@ func (d *dispatcher) disown(f *flight) {
 		d.owners.released(f)
 	}
 	d.freed(w)
-	if w.leaving && len(w.flights) == 0 {
-		d.forgetWorker(w)
-	}
 }
 
 // lose takes fs, which are w's, from it. What was not published yet, and what
@@ -213,7 +256,7 @@ func (d *dispatcher) lose(fs []*flight) (sent, aside []*flight) {
 		case f.gone:
 		case f.sent:
 			d.drop(f)
-			f.lane.win.returned()
+			f.win.returned()
 			d.feed(f.lane)
 			sent = append(sent, f)
 		default:
@@ -231,18 +274,11 @@ func (d *dispatcher) lose(fs []*flight) (sent, aside []*flight) {
 // removeWorker forgets w and takes all that it has from it. d.mu is held.
 func (d *dispatcher) removeWorker(w *worker) (sent, aside []*flight) {
 	sent, aside = d.lose(w.all())
-	d.forgetWorker(w)
-	return sent, aside
-}
-
-func (d *dispatcher) forgetWorker(w *worker) {
-	if d.workers[w.id] != w {
-		return
-	}
 	delete(d.workers, w.id)
 	d.owners.gone(w)
 	w.leaving = true
 	d.cover(w) // it takes nothing any more, so nothing has to go aside
+	return sent, aside
 }
 
 // all returns what w has.
@@ -268,7 +304,7 @@ func (d *dispatcher) undelivered(f *flight) (aside []*flight) {
 	}
 	w.missed, w.struck = true, at
 	d.drop(f)
-	f.lane.win.returned()
+	f.win.returned()
 	f.lane.aside++
 	d.block(f.lane)
 	return []*flight{f}
@@ -280,12 +316,15 @@ func (d *dispatcher) adopt(e job.Delivery, w *worker) {
 	if old := d.flights[e.ID]; old != nil {
 		return // it is settled meanwhile, or this bridge's anyway
 	}
+	if e.Ack != job.AckWorker {
+		return // no worker has it
+	}
 	e.Payload = nil
 	f := &flight{Delivery: e, lane: d.lane(e.Target), sent: true, since: d.ticks()}
 	f.lane.lastUsed = d.now()
 	f.trace = traceOf(e.Header)
 	f.Header = nil
-	f.lane.win.sent(f)
+	f.lane.out++
 	d.flights[f.ID] = f
 	d.own(f, w)
 	d.owners.claimed(f)

@@ -38,8 +38,10 @@ func (s *system) child(id string, flags ...string) *child {
 // point for the nth time; an empty point is none.
 func (s *system) armed(p failpoint.Point, nth int, id string, flags ...string) *child {
 	s.t.Helper()
-	args := append([]string{"serve", "--nats-url", s.nats.URL(), "--redis-url", s.url, "--id", id, "--http-addr", "off",
-		"--data-dir", filepath.Join(s.dir, id)}, flags...)
+	args := append([]string{"serve", "--redis-url", s.url, "--id", id, "--http-addr", "off", "--data-dir", filepath.Join(s.dir, id)}, flags...)
+	if !slices.Contains(flags, "--nats-url") { // several would be servers of one cluster
+		args = append(args, "--nats-url", s.nats.URL())
+	}
 	c := &child{t: s.t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
 	c.cmd.Env = childEnv(p, nth)
 	// It must not outlive a test process that is killed.
