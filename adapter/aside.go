@@ -130,6 +130,9 @@ func (d *dispatcher) unpark(l *lane) {
 // the first lane of that queue when there is room for it. Lanes that share a
 // window take turns. d.mu is held.
 func (d *dispatcher) feed(l *lane) {
+	if l.hungry && l.asideNext < d.claimerAt {
+		wake(d.wakeClaim)
+	}
 	if l.directed() {
 		d.feedDirected(l)
 		return
@@ -216,6 +219,25 @@ func (d *dispatcher) blockedTargets() []string {
 		out = append(out, l.target)
 	}
 	return out
+}
+
+// wereSetAside takes in for which targets a claim has set jobs aside.
+func (d *dispatcher) wereSetAside(aside []job.Aside) {
+	if len(aside) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range aside {
+		l := d.lane(a.Target)
+		if !l.waiting || a.Next < l.asideNext {
+			l.asideNext = a.Next
+		}
+		l.waiting = true
+		l.stored++
+		d.block(l)
+		d.feed(l)
+	}
 }
 
 // waitingTargets takes in targets that have jobs set aside in the store, for

@@ -158,9 +158,7 @@ func (b *Bridge) claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, er
 		b.storeFailed("claim", err)
 		return c, err
 	}
-	if c.SetAside > 0 {
-		b.disp.waitingTargets(r.Blocked)
-	}
+	b.disp.wereSetAside(c.Aside)
 	live := b.buryUnfit(ctx, c.Deliveries)
 	b.setAside(ctx, b.disp.admit(live, r.Target != ""))
 	return c, nil

@@ -68,6 +68,9 @@ type Config struct {
 	WorkerPing time.Duration
 	// OwnerKeys shows people which worker owns which job; nil: nobody does.
 	OwnerKeys OwnerKeys
+	// OwnerRenewal is how often what it shows of a worker is renewed, which should
+	// be several times in its life; default 5 s.
+	OwnerRenewal time.Duration
 
 	// Journal says what becomes of jobs with Delay-Durability: local; default:
 	// they are refused.
@@ -164,6 +167,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Drain, 10*time.Second)
 	def(&c.WorkerTTL, 6*time.Second)
 	def(&c.WorkerPing, 300*time.Millisecond)
+	def(&c.OwnerRenewal, 5*time.Second)
 	if c.Now == nil {
 		start := time.Now()
 		c.Now = func() time.Time { return start.Add(time.Since(start)) }

@@ -51,9 +51,10 @@ type dispatcher struct {
 	bridge  string // the id of this one
 	workers map[string]*worker
 	owners  *owners
-	link    uint64 // how often the connection had been made anew
-	linked  ticks  // when that was noticed
-	pinged  ticks  // when workers were asked last whether they are there
+	renewal time.Duration // of what people see of owners
+	link    uint64        // how often the connection had been made anew
+	linked  ticks         // when that was noticed
+	pinged  ticks         // when workers were asked last whether they are there
 
 	lookDue   atomic.Bool  // the claimer must look for what is due
 	relearn   atomic.Bool  // the claimer must look for targets with jobs set aside
@@ -75,7 +76,7 @@ type sharedWindow struct {
 func newDispatcher(cfg Config, now func() job.Time, limit func() int) (*dispatcher, error) {
 	d := &dispatcher{
 		now: now, ticks: tickClock(), limit: limit,
-		bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil),
+		bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil), renewal: cfg.OwnerRenewal,
 		flights: make(map[string]*flight), lanes: make(map[string]*lane),
 		wakeClaim: make(chan struct{}, 1), wakeFire: make(chan struct{}, 1), wakeLease: make(chan struct{}, 1),
 		probeMin: cfg.ProbeMin, probeMax: cfg.ProbeMax,

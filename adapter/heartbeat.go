@@ -238,7 +238,10 @@ func (d *dispatcher) beat(p *beat, now job.Time) (r beatResult) {
 	w.beats++
 	r.joined = r.joined || left && !w.leaving
 	r.done = d.listed(w, p, &r, now, at)
-	d.owners.beat(w)
+	if at.sub(w.shown) >= d.renewal || w.shown == 0 {
+		w.shown = at
+		d.owners.beat(w)
+	}
 	r.absent, r.aside = d.absent(w, at, p.bye)
 	if w.takes() != took || !slices.Equal(w.patterns, patterns) {
 		r.aside = append(r.aside, d.cover(w)...)

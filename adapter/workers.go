@@ -28,6 +28,7 @@ type worker struct {
 	leaving  bool
 
 	heard    ticks // last heartbeat
+	shown    ticks // when what people see of it was renewed last
 	pinged   ticks // last ping
 	answered bool  // it has answered one
 	suspect  ticks // since when nothing reaches it, zero: not so

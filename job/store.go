@@ -118,11 +118,18 @@ type ClaimRequest struct {
 type Claimed struct {
 	Deliveries []Delivery // in order of their due times
 	SetAside   int        // how many jobs were set aside
+	Aside      []Aside    // for which targets
 	Last       Time       // the latest due time that was looked at, zero: none
 	// NextDue is the earliest due time that is left (within the target's jobs
 	// set aside when Target was given), zero: none. It is at or before Until
 	// when the call stopped early: call again.
 	NextDue Time
+}
+
+// Aside is a target for which a claim has set jobs aside.
+type Aside struct {
+	Target string
+	Next   Time // the earliest due time of these jobs
 }
 
 // Outcome says how a delivery ends.

@@ -63,7 +63,7 @@ func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
 	for _, target := range r.Blocked {
 		blocked[target] = true
 	}
-	owners := newOwners(r)
+	owners, asides := newOwners(r), map[string]bool{}
 	for limit := owners.limit(r.Max); len(c.Deliveries) < limit && c.SetAside < maxSetAside; {
 		slot, ok := q.due(r.Until)
 		if !ok {
@@ -74,7 +74,10 @@ func (s *Store) claim(q *heap, r *job.ClaimRequest) (c job.Claimed, err error) {
 		if len(blocked) > 0 && blocked[e.target()] {
 			s.move(slot, setAside, e.next)
 			s.logChange(slot)
-			c.SetAside++
+			if c.SetAside++; !asides[e.target()] {
+				asides[e.target()] = true
+				c.Aside = append(c.Aside, job.Aside{Target: e.target(), Next: e.next})
+			}
 			continue
 		}
 		d, err := s.lease(slot, r.Now, owners.next())

@@ -3,6 +3,7 @@ package redisdelay
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -175,7 +176,7 @@ func (s *Store) claimed(h *heads, asks []ask, calls []*call, r *job.ClaimRequest
 		s.dropHeads(r.Target, h)
 	}
 	if out.SetAside > 0 {
-		s.forgetWaiting(r.Blocked, asks)
+		s.forgetWaiting(out.Aside, asks)
 	}
 	return out, nil
 }
@@ -230,10 +231,28 @@ func (s *Store) claimReply(c *call, h *heads, from candidate, r *job.ClaimReques
 	if last, ok := c.reply[claimLast].(int64); ok {
 		out.Last = max(out.Last, job.Time(last))
 	}
-	if n, ok := c.reply[claimAside].(int64); ok {
-		out.SetAside += int(n)
-	}
+	c.setAside(out)
 	return s.claimedJobs(c, r), nil
+}
+
+// setAside adds what one shard's reply says of jobs set aside to out.
+func (c *call) setAside(out *job.Claimed) {
+	told, _ := c.reply[claimAside].([]any)
+	if len(told) == 0 {
+		return
+	}
+	n, _ := told[0].(int64)
+	out.SetAside += int(n)
+	for told = told[1:]; len(told) >= 2; told = told[2:] {
+		target, _ := told[0].(string)
+		first, _ := told[1].(string)
+		a := job.Aside{Target: target, Next: parseTime(first)}
+		if i := slices.IndexFunc(out.Aside, func(o job.Aside) bool { return o.Target == target }); i < 0 {
+			out.Aside = append(out.Aside, a)
+		} else {
+			out.Aside[i].Next = min(out.Aside[i].Next, a.Next)
+		}
+	}
 }
 
 // claimedJobs reads the deliveries of one shard's reply.
@@ -299,13 +318,13 @@ func (s *Store) dropHeads(target string, h *heads) {
 }
 
 // forgetWaiting makes the next claim of each target ask the shards again.
-func (s *Store) forgetWaiting(targets []string, asks []ask) {
+func (s *Store) forgetWaiting(aside []job.Aside, asks []ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range targets {
-		if h := s.waiting[t]; h != nil {
-			for _, a := range asks {
-				h.forget(a.shard)
+	for _, a := range aside {
+		if h := s.waiting[a.Target]; h != nil {
+			for _, ask := range asks {
+				h.forget(ask.shard)
 			}
 		}
 	}

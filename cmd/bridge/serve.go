@@ -112,7 +112,7 @@ func (s *bridgeServer) run(ctx context.Context) (err error) {
 
 	bridgeConfig := s.cfg.bridge
 	bridgeConfig.Logger, bridgeConfig.Registerer = s.log, s.registry
-	store.configure(&bridgeConfig)
+	store.configure(&bridgeConfig, &s.cfg)
 	bridge, err := adapter.New(bridgeConfig, conns, store.Store, store.letter)
 	if err != nil {
 		return err

@@ -172,11 +172,11 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 }
 
 // configure tells the bridge's configuration what the store can do.
-func (o *openedStore) configure(c *adapter.Config) {
+func (o *openedStore) configure(c *adapter.Config, cfg *config) {
 	c.Now, c.Journal = o.now, o.journal
 	c.LocalJobs = func() int { return o.local.Usage().Jobs }
 	if o.redis != nil {
-		c.Canary, c.OwnerKeys = o.canary, o
+		c.Canary, c.OwnerKeys, c.OwnerRenewal = o.canary, o, min(cfg.taskTTL, cfg.heartbeatTTL)/4
 	}
 }
 

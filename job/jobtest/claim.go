@@ -195,6 +195,9 @@ func testSetAsideByClaim(h *harness) {
 	if c.SetAside != 2 || c.NextDue != h.t0.Add(time.Hour) || c.Last != h.t0.Add(3*time.Microsecond) {
 		h.Errorf("%d set aside, next due %d, last %d", c.SetAside, c.NextDue, c.Last)
 	}
+	if want := []job.Aside{{Target: "orders.new", Next: h.t0}}; !slices.Equal(c.Aside, want) {
+		h.Errorf("set aside for %v, want %v", c.Aside, want)
+	}
 	if got := h.waiting(); !slices.Equal(got, []string{"orders.new"}) {
 		h.Errorf("waiting %q, want orders.new", got)
 	}

@@ -6,8 +6,8 @@
 --       else "d", 14 records to read at once, 15 step of the samples, 16 until
 --       of the whole claim, of which this is one shard's part; then the entry of
 --       the owner hash of each lease that may come, if not all are of 11.
--- Result: {0, time, next due left or "", latest due looked at or 0, number set
---       aside, ids, records, exceptions, samples of what is left}. What is not
+-- Result: {0, time, next due left or "", latest due looked at or 0, {number set
+--       aside, each target and when its first job is due}, ids, records, exceptions, samples of what is left}. What is not
 --       in the exceptions, a flat list of (index, bytes), is a first attempt at
 --       the record's due time; the bytes are attempt 4, base 4, time 8, and in a
 --       repeated call the tag, 8.
@@ -89,13 +89,16 @@ local function set_aside(key, at, id)
 end
 
 local function store_aside()
-  local keys = {}
+  local keys, told = {}, {aside}
   for key in pairs(apart) do keys[#keys + 1] = key end
   table.sort(keys)
   for _, key in ipairs(keys) do
     zadd(key, apart[key])
     call('SADD', WAITS, wait_target(key))
+    told[#told + 1] = wait_target(key)
+    told[#told + 1] = apart[key][1]
   end
+  return told
 end
 
 -- store_owners notes the owners, where the tags do not tell them.
@@ -160,7 +163,7 @@ while n < max and aside < MAX_ASIDE and bytes < MAX_BYTES do
   if want > chunk then want = chunk end
   if take(want) < want then break end
 end
-if aside > 0 then store_aside() end
+local told = aside > 0 and store_aside() or {}
 if n > 0 then
   store_owners()
   zadd(INF, leases)
@@ -168,6 +171,6 @@ end
 if #untried > 0 then call('HDEL', OWN, unpack(untried)) end
 local next = call('ZRANGE', source, 0, 0, 'WITHSCORES')[2] or ''
 if next == '' and source ~= DUE then call('SREM', WAITS, wait_target(source)) end
-save({next, last, aside, ids})
+save({next, last, told, ids})
 local left = samples(source, next, ARGV[16], tonumber(ARGV[15]))
-return {0, clock, next, last, aside, ids, recs, exceptions, left}
+return {0, clock, next, last, told, ids, recs, exceptions, left}
