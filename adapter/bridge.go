@@ -37,9 +37,10 @@ type Bridge struct {
 
 	exchange *exchange
 
-	beats       *gather[beatMsg]   // of workers
+	beats       chan *nats.Msg     // of workers
 	questions   *gather[*question] // those to be answered
 	signs       *gather[string]    // workers that pings do not reach
+	byes        string             // how the subjects of farewells begin
 	pongs       string             // subject under which workers answer them
 	reconstruct chan struct{}      // set when all leases must be looked at
 	started     job.Time
@@ -86,7 +87,8 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
 		return nil, err
 	}
-	b.beats, b.questions, b.signs = newGather[beatMsg](), newGather[*question](), newGather[string]()
+	b.beats, b.questions, b.signs = make(chan *nats.Msg, beatQueue), newGather[*question](), newGather[string]()
+	b.byes = subjects.Worker(cfg.Prefix, subjects.KindBye, "")
 	b.pongs, b.reconstruct, b.started = conns.Dispatch.NewInbox(), make(chan struct{}, 1), b.now()
 	wake(b.reconstruct)
 	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
@@ -105,12 +106,16 @@ func (b *Bridge) listenWorkers() (subs []*nats.Subscription, err error) {
 	}
 	for _, kind := range []string{subjects.KindHeartbeat, subjects.KindBye} {
 		subject := subjects.WorkerWildcard(b.cfg.Prefix, kind)
-		on(b.out.Subscribe(subject, func(m *nats.Msg) { b.beats.add(beatMsg{m, kind, false}) }))
-		on(b.out.QueueSubscribe(subject, workersGroup, func(m *nats.Msg) { b.beats.add(beatMsg{m, kind, true}) }))
+		on(b.out.ChanSubscribe(subject, b.beats))
+		on(b.out.ChanQueueSubscribe(subject, workersGroup, b.beats))
 	}
 	on(b.out.Subscribe(b.pongs+".*", b.heardPong))
 	return subs, err
 }
+
+// beatQueue is how many heartbeats may wait; further ones are lost, and the next
+// ones make up for them.
+const beatQueue = 1 << 14
 
 // beatLinger is how long heartbeats are gathered after some were taken in.
 const beatLinger = 40 * time.Millisecond
@@ -122,16 +127,17 @@ func (b *Bridge) beatLoop(ctx context.Context) {
 	defer tick.Stop()
 	defer linger.Stop()
 	var msgs []beatMsg
+	var first *nats.Msg
 	last := b.disp.ticks()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.beats.wake:
+		case first = <-b.beats:
 		case <-b.signs.wake:
 		case <-tick.C:
 		}
-		msgs = b.beats.take(msgs)
+		msgs, first = b.arrived(msgs[:0], first), nil
 		heard := b.takeBeats(msgs)
 		b.takeSigns()
 		if heard {
@@ -140,6 +146,24 @@ func (b *Bridge) beatLoop(ctx context.Context) {
 		if at := b.disp.ticks(); at.sub(last) >= watchPeriod {
 			b.watchWorkers(at, at.sub(last))
 			last = at
+		}
+	}
+}
+
+// arrived appends first, if any, and what came with it to msgs.
+func (b *Bridge) arrived(msgs []beatMsg, first *nats.Msg) []beatMsg {
+	for m := first; ; {
+		if m != nil {
+			kind := subjects.KindHeartbeat
+			if strings.HasPrefix(m.Subject, b.byes) {
+				kind = subjects.KindBye
+			}
+			msgs = append(msgs, beatMsg{m, kind, m.Sub.Queue != ""})
+		}
+		select {
+		case m = <-b.beats:
+		default:
+			return msgs
 		}
 	}
 }
@@ -279,7 +303,7 @@ func (d *dispatcher) listed(w *worker, p *beat, r *beatResult, now job.Time, at 
 		}
 		f.seen, f.absences = w.beats, 0
 		f.lane.settled = true // somebody is there
-		if at.sub(f.since) >= f.AckWait/3 {
+		if at.sub(f.since) >= f.AckWait/2 {
 			f.renew(now, at)
 			r.renewed = append(r.renewed, f.ending(job.Extend, f.Deadline))
 		}

@@ -18,6 +18,9 @@ const (
 	// linkGrace is how long after this bridge's own reconnect nobody counts as gone
 	// for that: the others may not be back yet.
 	linkGrace = 5 * time.Second
+	// pingShare is the least time per worker from one round of pings to the next:
+	// 1,000 workers are asked twice a second.
+	pingShare = 500 * time.Microsecond
 	// linkCheck bounds the check of this bridge's own connection before a worker is
 	// given up that is not heard.
 	linkCheck = time.Second
@@ -186,7 +189,7 @@ func (d *dispatcher) toPing(at ticks, every time.Duration, link uint64) (ids []s
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.noteLink(link, at)
-	round := at.sub(d.pinged) >= every
+	round := at.sub(d.pinged) >= max(every, time.Duration(len(d.workers))*pingShare)
 	if round {
 		d.pinged = at
 	}
