@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
@@ -18,6 +19,7 @@ type schedule struct {
 	asap     bool          // the next heartbeat is due now
 	unheard  bool          // nobody was there to hear the last one
 	repeat   time.Duration // the first request to repeat; zero: none
+	back     time.Duration // the first delivery to give back unclaimed; zero: none
 }
 
 // hasten makes heartbeats frequent enough for a job with that ack wait.
@@ -71,14 +73,17 @@ func (w *Worker) keep(stop <-chan struct{}, status <-chan nats.Status) {
 		case <-stop:
 			return
 		case s := <-status:
-			if s == nats.CLOSED {
-				close(w.closed)
-				status = nil
-				continue
+			if s == nats.CONNECTED {
+				w.reconnected()
 			}
-			w.reconnected()
 		case <-w.kick:
 		case <-timer.C:
+		}
+		if w.nc.IsClosed() {
+			close(w.closed)
+			wake(w.changed)
+			<-stop
+			return
 		}
 		timer.Reset(w.tend())
 	}
@@ -104,7 +109,7 @@ func (w *Worker) tend() time.Duration {
 	if w.schedule.repeat > 0 && now >= w.schedule.repeat {
 		again = w.due(now)
 	}
-	if beat {
+	if w.schedule.back > 0 && now >= w.schedule.back {
 		stale = w.staleArrivals(now)
 	}
 	w.mu.Unlock()
@@ -118,8 +123,10 @@ func (w *Worker) tend() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := w.schedule.last + w.schedule.interval
-	if w.schedule.repeat > 0 {
-		next = min(next, w.schedule.repeat)
+	for _, at := range []time.Duration{w.schedule.repeat, w.schedule.back} {
+		if at > 0 {
+			next = min(next, at)
+		}
 	}
 	return max(next-w.now(), 0)
 }
@@ -131,10 +138,13 @@ func (w *Worker) beat(kind, answers string) {
 	w.mu.Lock()
 	w.beatBuf = w.appendBeat(w.beatBuf[:0], kind == subjects.KindBye)
 	w.mu.Unlock()
-	w.nc.PublishMsg(&nats.Msg{
+	err := w.nc.PublishMsg(&nats.Msg{
 		Subject: subjects.Worker(w.cfg.Prefix, kind, w.cfg.Name),
 		Reply:   w.inbox + "." + answers, Data: w.beatBuf, Header: w.beatHeader,
 	})
+	if errors.Is(err, nats.ErrMaxPayload) { // of a server that takes less than the one before
+		w.log.Error("the heartbeat is larger than the server takes; others will get the worker's jobs", "bytes", len(w.beatBuf))
+	}
 }
 
 // appendBeat appends a heartbeat and plans the next one.
@@ -200,26 +210,67 @@ func (w *Worker) beatAnswered(a answer) {
 	if body.Error != nil {
 		w.log.Error("heartbeat refused", "error", body.Error.Description, "code", body.Error.Code)
 	}
-	for _, token := range body.Stale {
-		w.stale(token)
-	}
+	w.stale(body.Stale)
 }
 
-// stale ends a job that a bridge says is not the worker's.
-func (w *Worker) stale(token string) {
+// stale ends the jobs that a bridge says are not the worker's.
+func (w *Worker) stale(tokens []string) {
+	var lost []*Job
 	w.mu.Lock()
-	j := w.ledger.jobs[token]
-	if j == nil || j.stage != stageReady && j.stage != stageRunning {
-		w.mu.Unlock()
+	for _, token := range tokens {
+		if j := w.ledger.jobs[token]; j != nil && w.lose(j) {
+			lost = append(lost, j)
+		}
+	}
+	w.lost(lost)
+}
+
+// supersede ends older deliveries of the job that j delivers again: bridges have
+// given them up, and two handlers must not run it at once.
+func (w *Worker) supersede(j *Job) {
+	if j.Attempt < 2 || j.ID == "" || j.token == "" {
 		return
+	}
+	var lost []*Job
+	w.mu.Lock()
+	if j.stage == stageReady || j.stage == stageRunning {
+		for _, o := range w.ledger.jobs {
+			if o.ID == j.ID && o.Attempt < j.Attempt && w.lose(o) {
+				lost = append(lost, o)
+			}
+		}
+	}
+	w.lost(lost)
+}
+
+// lose ends j unless its handler has returned, or none is to have it.
+func (w *Worker) lose(j *Job) bool {
+	if j.stage != stageReady && j.stage != stageRunning {
+		return false
 	}
 	w.ledger.remove(j)
 	w.stats.Lost++
 	if j.cancel != nil {
 		j.cancel(ErrLost)
 	}
+	return true
+}
+
+// lost goes on after the jobs were lost. It unlocks the mutex.
+func (w *Worker) lost(jobs []*Job) {
+	if len(jobs) == 0 {
+		w.mu.Unlock()
+		return
+	}
+	w.ready.remove(func(j *Job) bool { return j.stage == stageGone })
+	w.roomy.Broadcast()
+	claims := w.claims()
+	w.start()
 	w.mu.Unlock()
-	w.tellLost(j, ErrLost)
+	w.sendAll(claims)
+	for _, j := range jobs {
+		w.tellLost(j, ErrLost)
+	}
 }
 
 // inject adds the trace context of ctx to h, which may be nil.

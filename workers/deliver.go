@@ -4,22 +4,21 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/delaybridge/delaybridge/internal/failpoint"
+	"github.com/delaybridge/delaybridge/subjects"
 )
 
 const (
 	// maxBacklog is how many deliveries wait in the worker. Further ones wait
 	// in the NATS client, which has limits of its own.
 	maxBacklog = 8192
-	// maxClaimAhead is how many jobs beyond those that run are claimed, so
-	// that handlers need not wait for answers, at most.
-	maxClaimAhead = 256
-	// beatMargin is what a heartbeat has room for beside tokens and what
-	// Config says.
+	// beatMargin is what a heartbeat has room for beside tokens, headers and
+	// what Config says.
 	beatMargin        = 4096
 	defaultMaxPayload = 1 << 20
 )
@@ -28,6 +27,9 @@ const (
 // it is the worker's already.
 func (w *Worker) deliver(m *nats.Msg, directed bool) {
 	j := newJob(m, w.cfg.Prefix, directed)
+	if !directed && j.token == "" && !isTarget(w.cfg.Prefix, m.Subject) {
+		return
+	}
 	w.mu.Lock()
 	for !directed && w.phase == phaseRunning && w.arrived.len()+w.ready.len() >= maxBacklog {
 		w.roomy.Wait()
@@ -40,6 +42,13 @@ func (w *Worker) deliver(m *nats.Msg, directed bool) {
 		w.giveBack(j)
 	}
 	w.sendAll(claims)
+	w.supersede(j)
+}
+
+// isTarget is false for what is no job's target but may well match a pattern that
+// begins with a wildcard.
+func isTarget(prefix, subject string) bool {
+	return subjects.CheckReply(prefix, subject) && !strings.HasPrefix(subject, "_")
 }
 
 // take puts j where it belongs, or returns false to have it given back.
@@ -62,6 +71,7 @@ func (w *Worker) take(j *Job, directed bool) bool {
 		w.own(j)
 	} else {
 		w.arrived.push(j)
+		w.giveBackAt(w.claimBy(j))
 	}
 	w.hasten(j.AckWait)
 	return true
@@ -73,12 +83,12 @@ func (w *Worker) own(j *Job) {
 	w.ready.push(j)
 }
 
-// claims takes from what has arrived the jobs that handlers are about to be
-// free for. The caller sends their claims.
+// claims takes from what has arrived the jobs that handlers are free for: what
+// is claimed is not another worker's, however long it has to wait. The caller
+// sends the claims.
 func (w *Worker) claims() (out []*Job) {
-	ahead := w.cfg.Concurrency + min(w.cfg.Concurrency, maxClaimAhead)
-	for w.phase == phaseRunning && w.arrived.len() > 0 &&
-		w.running+w.ready.len()+w.claiming < ahead && w.ledger.room(w.beatRoom()) {
+	for w.phase == phaseRunning && w.arrived.len() > 0 && !w.choked() &&
+		w.running+w.ready.len()+w.claiming < w.cfg.Concurrency && w.ledger.room(w.beatRoom()) {
 		j := w.arrived.pop()
 		j.stage = stageClaiming
 		w.ledger.list(j)
@@ -88,6 +98,7 @@ func (w *Worker) claims() (out []*Job) {
 		out = append(out, j)
 	}
 	if len(out) > 0 {
+		w.lastClaim = w.now()
 		w.roomy.Broadcast()
 	}
 	return out
@@ -99,7 +110,7 @@ func (w *Worker) beatRoom() int {
 	if limit <= 0 {
 		limit = defaultMaxPayload // not connected yet
 	}
-	return max(limit-beatMargin-len(w.beatHead), 2*maxTokenLen)
+	return max(limit-w.beatFrame, 2*maxTokenLen)
 }
 
 // giveBack lets bridges give j to another worker, without a charge. A lost
@@ -170,10 +181,8 @@ func (w *Worker) next(first bool) (*Job, context.Context) {
 	w.running++
 	ctx, cancel := context.WithCancelCause(w.base)
 	j.cancel = cancel
-	claims := w.claims()
 	w.roomy.Signal()
 	w.mu.Unlock()
-	w.sendAll(claims)
 	return j, ctx
 }
 
@@ -202,10 +211,6 @@ func (w *Worker) finish(j *Job, err error) {
 	if errors.As(err, &p) {
 		w.log.Error("the handler panicked", "job", j.ID, "target", j.Target, "panic", p.Value, "stack", string(p.Stack))
 	}
-	if max := int(w.nc.MaxPayload()) - beatMargin; err == nil && max > 0 && len(j.result) > max {
-		err = errors.New("the result is larger than the server takes")
-		w.log.Error("the job is tried again: "+err.Error(), "job", j.ID, "target", j.Target, "bytes", len(j.result))
-	}
 	verb, body := settlement(j, err, context.Cause(j.ctx) == ErrStopping)
 	var header nats.Header
 	if j.token != "" {
@@ -223,11 +228,13 @@ func (w *Worker) finish(j *Job, err error) {
 		w.settling++
 		w.expectAnswer(j)
 	}
+	claims := w.claims()
 	w.mu.Unlock()
 	if ours {
 		w.send(j)
 		failpoint.At(failpoint.Completed)
 	}
+	w.sendAll(claims)
 }
 
 func (s *Stats) count(v outcomeVerb) {
@@ -243,10 +250,39 @@ func (s *Stats) count(v outcomeVerb) {
 	}
 }
 
-// staleArrivals gives back what has waited to be claimed for half its lease:
-// another worker may have a free handler, and the lease must not run out.
+// claimBy is when j goes back unless it is claimed before: another worker may
+// have a free handler, and the lease must not run out.
+func (w *Worker) claimBy(j *Job) time.Duration {
+	since := j.arrived
+	if !w.directed {
+		since = max(since, w.lastClaim) // it comes this way again: not while it moves forward here
+	}
+	by := since + w.patience.unclaimed
+	if j.AckWait > 0 {
+		by = min(by, j.arrived+j.AckWait/2)
+	}
+	return by
+}
+
+// giveBackAt makes the keeper look at that time for what is to go back.
+func (w *Worker) giveBackAt(at time.Duration) {
+	if w.schedule.back == 0 || at < w.schedule.back {
+		w.schedule.back = at
+		wake(w.kick)
+	}
+}
+
+// staleArrivals takes out what has waited too long to be claimed, for the caller
+// to give back, and finds out when the next will have.
 func (w *Worker) staleArrivals(now time.Duration) []*Job {
-	stale := w.arrived.remove(func(j *Job) bool { return j.AckWait > 0 && now-j.arrived >= j.AckWait/2 })
+	w.schedule.back = 0
+	stale := w.arrived.remove(func(j *Job) bool {
+		by := w.claimBy(j)
+		if by > now && (w.schedule.back == 0 || by < w.schedule.back) {
+			w.schedule.back = by
+		}
+		return by <= now
+	})
 	for _, j := range stale {
 		w.ledger.remove(j)
 	}

@@ -17,7 +17,7 @@ const byeTries = 3
 // begun goes back; bridges are told what still runs; handlers end; outcomes
 // are confirmed. At once: the handlers' contexts are cancelled first. The
 // function that it returns sends the last farewell.
-func (w *Worker) drain(jobs []*nats.Subscription, atOnce bool) (goodbye func()) {
+func (w *Worker) drain(atOnce bool) (goodbye func()) {
 	wait := max(w.cfg.Drain, 0)
 	if atOnce {
 		wait = 0
@@ -27,9 +27,9 @@ func (w *Worker) drain(jobs []*nats.Subscription, atOnce bool) (goodbye func()) 
 	for _, j := range unowned {
 		w.giveBack(j)
 	}
-	w.unsubscribe(jobs)
+	w.unsubscribe(w.jobs)
 	w.bye()
-	w.await(time.Until(deadline), func() bool { return w.active == 0 && w.ready.len() == 0 })
+	w.await(time.Until(deadline), func() bool { return w.active == 0 && w.ready.len() == 0 || w.nc.IsClosed() })
 	w.mu.Lock()
 	w.ready = fifo{}
 	w.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -29,6 +30,10 @@ type patience struct {
 	// time.
 	minPause, maxPause time.Duration
 	// How long each step of a stop takes at most, beside Config.Drain.
+	// How long a bridge may take to hear the first heartbeat.
+	introduce time.Duration
+	// How long a delivery waits for a handler that is free to claim it.
+	unclaimed   time.Duration
 	unsubscribe time.Duration
 	handlers    time.Duration // after their contexts were cancelled
 	confirm     time.Duration // outcomes
@@ -38,6 +43,7 @@ type patience struct {
 var defaultPatience = patience{
 	repeats:  [3]time.Duration{time.Second, 2 * time.Second, 5 * time.Second},
 	minPause: 250 * time.Millisecond, maxPause: 2 * time.Second,
+	introduce: time.Second, unclaimed: time.Second,
 	unsubscribe: 2 * time.Second, handlers: 2 * time.Second, confirm: 5 * time.Second, bye: 300 * time.Millisecond,
 }
 
@@ -92,16 +98,43 @@ func (w *Worker) send(j *Job) {
 		return
 	}
 	w.mu.Lock()
-	kind, body, header := answerSettle, j.body, j.header
-	if j.stage == stageClaiming {
+	body, header := j.body, j.header
+	kind := ""
+	switch j.stage {
+	case stageClaiming:
 		kind = answerClaim
+	case stageSettling:
+		kind = answerSettle
 	}
-	gone := j.stage == stageGone
 	w.mu.Unlock()
-	if gone {
+	if kind == "" {
+		return // answered, lost or given back meanwhile
+	}
+	err := w.nc.PublishMsg(&nats.Msg{Subject: j.reply, Reply: w.inbox + "." + kind + "." + j.token, Data: body, Header: header})
+	if errors.Is(err, nats.ErrMaxPayload) {
+		w.shorten(j)
+	}
+}
+
+// shorten makes an outcome that is larger than the server takes smaller: it goes
+// without its trace context, and if that is not enough the job is tried again.
+func (w *Worker) shorten(j *Job) {
+	w.mu.Lock()
+	switch {
+	case j.stage == stageSettling && j.header != nil:
+		j.header = nil
+	case j.stage == stageSettling && j.verb == verbResult:
+		const why = "the result is larger than the server takes"
+		w.log.Error("the job is tried again: "+why, "job", j.ID, "target", j.Target, "bytes", len(j.result))
+		j.verb, j.body = verbRetry, nak{nil, false, why}.body()
+		w.stats.Done--
+		w.stats.Retried++
+	default:
+		w.mu.Unlock()
 		return
 	}
-	w.nc.PublishMsg(&nats.Msg{Subject: j.reply, Reply: w.inbox + "." + kind + "." + j.token, Data: body, Header: header})
+	w.mu.Unlock()
+	w.send(j)
 }
 
 // answered takes every answer that the worker gets.
@@ -115,6 +148,7 @@ func (w *Worker) answered(m *nats.Msg) {
 		w.settleAnswered(token, a)
 	case answerBeat, answerBye:
 		w.beatHeard(!a.later)
+		w.meet()
 		w.beatAnswered(a)
 		if kind == answerBye && !a.later {
 			wake(w.byeDone)
@@ -143,7 +177,8 @@ func (r *refusal) Error() string {
 // Unwrap makes every refusal an ErrLost.
 func (r *refusal) Unwrap() error { return ErrLost }
 
-const unavailable = 503
+// passing reports whether the request may be taken later.
+func (r *refusal) passing() bool { return r.Code >= 500 || r.Code == 429 }
 
 func parseAnswer(m *nats.Msg) answer {
 	if len(m.Header) > 0 && len(m.Data) == 0 && m.Header.Get("Status") != "" {
@@ -157,7 +192,7 @@ func parseAnswer(m *nats.Msg) answer {
 	if err := json.Unmarshal(rest, &r); err != nil {
 		r.Description = "unreadable refusal: " + oneLine(string(rest))
 	}
-	if r.Code == unavailable {
+	if r.passing() {
 		return answer{later: true}
 	}
 	return answer{refused: &r}
@@ -187,6 +222,9 @@ func (w *Worker) claimAnswered(token string, a answer) {
 		w.log.Log(context.Background(), claimLevel(a.refused), "claim refused", "job", j.ID, "target", j.Target, "error", a.refused)
 	}
 	w.sendAll(claims)
+	if a.refused == nil {
+		w.supersede(j)
+	}
 }
 
 // claimLevel is how much a refused claim matters: that another worker has the

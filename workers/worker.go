@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/delaybridge/delaybridge/subjects"
 )
 
 // Handler runs one job. Its error decides what becomes of the job, see the
@@ -35,16 +32,22 @@ type Worker struct {
 	beatBuf    []byte
 	beatHead   string // the part of a heartbeat that never changes
 	beatHeader nats.Header
+	beatFrame  int // bytes of a heartbeat beside its tokens, at most
 	claimBody  []byte
 
 	kick    chan struct{} // the keeper has something to do before its timer
 	changed chan struct{} // fewer handlers run or outcomes wait, while draining
 	byeDone chan struct{} // a farewell was answered
 	closed  chan struct{} // the connection is closed for good
+	known   chan struct{} // the first heartbeat was answered, if only by the server
+	meet    func()        // closes known
+
+	lasting []*nats.Subscription // kept to the end
 
 	mu        sync.Mutex
 	phase     phase
 	directed  bool // bridges may send jobs to the worker's own subject
+	jobs      []*nats.Subscription
 	base      context.Context
 	cancelAll context.CancelCauseFunc
 	ledger    ledger
@@ -52,10 +55,11 @@ type Worker struct {
 	ready     fifo // waits for a free handler
 	roomy     sync.Cond
 	claiming  int
-	active    int // goroutines that run handlers
-	starting  int // of these, those that have not got their first job yet
-	running   int // handlers
-	settling  int // outcomes not answered yet
+	lastClaim time.Duration // when the last claim was sent
+	active    int           // goroutines that run handlers
+	starting  int           // of these, those that have not got their first job yet
+	running   int           // handlers
+	settling  int           // outcomes not answered yet
 	schedule  schedule
 	stats     Stats
 }
@@ -93,8 +97,9 @@ func New(nc *nats.Conn, cfg Config, handler Handler) (*Worker, error) {
 		handler:   chain(handler, cfg.Middleware),
 		claimBody: []byte(`+CLAIM {"worker":"` + cfg.Name + `"}`),
 		kick:      make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		byeDone: make(chan struct{}, 1), closed: make(chan struct{}),
+		byeDone: make(chan struct{}, 1), closed: make(chan struct{}), known: make(chan struct{}),
 	}
+	w.meet = sync.OnceFunc(func() { close(w.known) })
 	w.roomy.L = &w.mu
 	w.schedule.interval = cfg.Heartbeat
 	queue, _ := json.Marshal(cfg.Queue)
@@ -126,10 +131,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	status := w.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer w.nc.RemoveStatusListener(status)
-	own, jobs, err := w.subscribeAll()
+	err := w.subscribeOwn()
 	var keeper sync.WaitGroup
 	stopKeeper := make(chan struct{})
 	keeper.Go(func() { w.keep(stopKeeper, status) })
+	if err == nil && w.introduce(ctx) {
+		err = w.subscribeTargets()
+	}
 	if err == nil {
 		select {
 		case <-ctx.Done():
@@ -137,11 +145,11 @@ func (w *Worker) Run(ctx context.Context) error {
 			err = fmt.Errorf("workers: %w", nats.ErrConnectionClosed)
 		}
 	}
-	goodbye := w.drain(jobs, err != nil)
+	goodbye := w.drain(err != nil)
 	close(stopKeeper)
 	keeper.Wait()
 	goodbye()
-	for _, s := range own {
+	for _, s := range w.lasting {
 		s.Unsubscribe() // fails only when the connection is closed
 	}
 	if w.nc.IsConnected() {
@@ -159,67 +167,11 @@ func (w *Worker) begin(ctx context.Context) error {
 	w.phase = phaseRunning
 	w.base, w.cancelAll = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.beatHeader = w.inject(ctx, nil)
+	w.beatFrame = beatMargin + len(w.beatHead)
+	for name, values := range w.beatHeader {
+		w.beatFrame += len(name) + len(values[0])
+	}
 	return nil
-}
-
-// subscribeAll returns the subscriptions that are kept to the end, and those
-// that bring jobs.
-func (w *Worker) subscribeAll() (own, jobs []*nats.Subscription, err error) {
-	worker := func(kind string) string { return subjects.Worker(w.cfg.Prefix, kind, w.cfg.Name) }
-	sub, err := w.subscribe(w.inbox+".>", "", w.answered)
-	if err != nil {
-		return nil, nil, err
-	}
-	own = append(own, sub)
-	sub, err = w.subscribe(worker(subjects.KindPing), "", func(m *nats.Msg) { m.Respond(nil) })
-	if err != nil {
-		w.log.Warn("bridges cannot ask whether the worker is there: they notice its death by its heartbeats alone", "error", err)
-	} else {
-		own = append(own, sub)
-	}
-	sub, err = w.subscribe(worker(subjects.KindJob), "", func(m *nats.Msg) { w.deliver(m, true) })
-	if err != nil {
-		w.log.Warn("bridges cannot send jobs to the worker itself: it gets them through its queue group", "error", err)
-		w.mu.Lock()
-		w.directed = false
-		w.mu.Unlock()
-	} else {
-		jobs = append(jobs, sub)
-	}
-	for _, subject := range w.cfg.Subjects {
-		sub, err = w.subscribe(subject, w.cfg.Queue, func(m *nats.Msg) { w.deliver(m, false) })
-		if err != nil {
-			return own, jobs, err
-		}
-		jobs = append(jobs, sub)
-	}
-	return own, jobs, nil
-}
-
-// subscribeTimeout is how long a server may take to take a subscription.
-const subscribeTimeout = 5 * time.Second
-
-// subscribe subscribes and waits until the server has taken or refused it. On
-// a connection that is not up the subscription is made when it is.
-func (w *Worker) subscribe(subject, queue string, cb nats.MsgHandler) (*nats.Subscription, error) {
-	before := w.nc.LastError()
-	sub, err := w.nc.QueueSubscribe(subject, queue, cb)
-	if err != nil {
-		return nil, fmt.Errorf("workers: subscribe to %q: %w", subject, err)
-	}
-	if !w.nc.IsConnected() {
-		return sub, nil
-	}
-	if err := w.nc.FlushTimeout(subscribeTimeout); err != nil && w.nc.IsConnected() {
-		return nil, errors.Join(fmt.Errorf("workers: subscribe to %q: %w", subject, err), sub.Unsubscribe())
-	}
-	// The client tells refusals to its error handler, which is the program's,
-	// and keeps the last one.
-	err = w.nc.LastError()
-	if err != before && errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+subject+`"`) {
-		return nil, errors.Join(fmt.Errorf("workers: subscribe to %q: %w", subject, err), sub.Unsubscribe())
-	}
-	return sub, nil
 }
 
 // now is a clock that only goes forward.
