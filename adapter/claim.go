@@ -301,13 +301,15 @@ func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot) {
 	if l.directed() {
 		slots, n = l.slots(room)
 	} else {
-		n = min(l.hunger(), room)
+		n = l.hunger()
 	}
 	if n == 0 {
 		d.feed(l)
 		return 0, nil
 	}
-	l.measure(d.now())
+	if l.measure(d.now()); !l.directed() {
+		n = min(l.hunger(), room) // measured anew
+	}
 	return n, slots
 }
 

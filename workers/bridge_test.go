@@ -302,6 +302,7 @@ func run(t testing.TB, b *fakeBridge, nc *nats.Conn, cfg workers.Config, h worke
 	go func() { r.done <- w.Run(ctx) }()
 	t.Cleanup(func() { r.end(t) })
 	b.beatThat("the first", func(h beat) bool { return h.Worker == w.Name() })
+	b.until("the worker listens", w.Listens)
 	return r
 }
 
@@ -332,6 +333,9 @@ var hurried = (*workers.Worker).Hurry
 
 // unhurried makes a worker repeat nothing by itself.
 var unhurried = (*workers.Worker).Patient
+
+// hoarding makes a worker give nothing back that it has not claimed.
+var hoarding = (*workers.Worker).Hoard
 
 // hold is a handler that runs until it is let go or cancelled.
 type hold struct {

@@ -117,6 +117,12 @@ func (c *Config) check() error {
 	case c.Timeout < 0:
 		return fmt.Errorf("timeout %v: want 0, for none, or more", c.Timeout)
 	}
+	for _, s := range c.Subjects {
+		// With a token for each wildcard it must be a target.
+		if err := subjects.CheckTarget(c.Prefix, strings.NewReplacer("*", "x", ">", "x").Replace(s)); err != nil {
+			return fmt.Errorf("subject %q covers no job: %w", s, err)
+		}
+	}
 	return nil
 }
 

@@ -171,6 +171,23 @@ func TestPlainMessagesAreNotDropped(t *testing.T) {
 	}
 }
 
+// Without a connection no outcome can be told, so nothing is waited for.
+func TestConnectionClosedWhileDraining(t *testing.T) {
+	srv := testnats.Start(t)
+	b, nc, h := newBridge(t, srv), connect(t, srv), newHold()
+	cfg := config()
+	cfg.Drain = 2 * patient
+	w := run(t, b, nc, cfg, h.handle)
+	b.direct(w, "p")
+	receive(t, h.began)
+	w.stop()
+	b.until("farewell", func() bool { return len(b.byes) > 0 })
+	nc.Close()
+	if err := w.end(t); err == nil || !strings.Contains(err.Error(), "1 outcomes") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 func TestStopWithoutAServer(t *testing.T) {
 	srv := testnats.Start(t)
 	b := newBridge(t, srv)

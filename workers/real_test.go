@@ -60,12 +60,15 @@ func schedule(t *testing.T, nc *nats.Conn, subject, payload string, headers ...o
 	}
 }
 
-// begin runs a worker beside a real bridge.
-func begin(t *testing.T, nc *nats.Conn, cfg workers.Config, h workers.Handler) *running {
+// begin runs a worker beside a real bridge, or none.
+func begin(t *testing.T, nc *nats.Conn, cfg workers.Config, h workers.Handler, how ...func(*workers.Worker)) *running {
 	t.Helper()
 	w, err := workers.New(nc, cfg, h)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range how {
+		f(w)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Worker: w, stop: cancel, done: make(chan error, 1)}

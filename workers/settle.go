@@ -29,11 +29,11 @@ type patience struct {
 	// The same when the answer is that nobody can take it now; doubled each
 	// time.
 	minPause, maxPause time.Duration
-	// How long each step of a stop takes at most, beside Config.Drain.
 	// How long a bridge may take to hear the first heartbeat.
 	introduce time.Duration
 	// How long a delivery waits for a handler that is free to claim it.
-	unclaimed   time.Duration
+	unclaimed time.Duration
+	// How long each step of a stop takes at most, beside Config.Drain.
 	unsubscribe time.Duration
 	handlers    time.Duration // after their contexts were cancelled
 	confirm     time.Duration // outcomes
@@ -119,21 +119,25 @@ func (w *Worker) send(j *Job) {
 // shorten makes an outcome that is larger than the server takes smaller: it goes
 // without its trace context, and if that is not enough the job is tried again.
 func (w *Worker) shorten(j *Job) {
+	const why = "the result is larger than the server takes"
 	w.mu.Lock()
+	traced, result := j.header != nil, j.verb == verbResult
+	ours := j.stage == stageSettling && (traced || result)
 	switch {
-	case j.stage == stageSettling && j.header != nil:
+	case ours && traced:
 		j.header = nil
-	case j.stage == stageSettling && j.verb == verbResult:
-		const why = "the result is larger than the server takes"
-		w.log.Error("the job is tried again: "+why, "job", j.ID, "target", j.Target, "bytes", len(j.result))
+	case ours:
 		j.verb, j.body = verbRetry, nak{nil, false, why}.body()
 		w.stats.Done--
 		w.stats.Retried++
-	default:
-		w.mu.Unlock()
-		return
 	}
 	w.mu.Unlock()
+	if !ours {
+		return
+	}
+	if !traced {
+		w.log.Error("the job is tried again: "+why, "job", j.ID, "target", j.Target, "bytes", len(j.result))
+	}
 	w.send(j)
 }
 

@@ -81,8 +81,11 @@ func TestUnavailableStoreIsTriedAgain(t *testing.T) {
 	b, w := rig(t, config(), done)
 	n := 0
 	b.answers(func(message) string {
-		if n++; n <= 2 {
+		switch n++; n {
+		case 1:
 			return `-ERR {"code":503,"err_code":20503,"description":"the store is away"}`
+		case 2:
+			return `-ERR {"code":429,"err_code":20429,"description":"overloaded"}`
 		}
 		return ""
 	})
@@ -264,38 +267,6 @@ func TestNoMoreThanAHeartbeatLists(t *testing.T) {
 	if len(got.Running) != limit || got.Free != 0 {
 		t.Errorf("%d running, %d free", len(got.Running), got.Free)
 	}
-}
-
-// No more is claimed than can be run soon; what waits too long goes back
-// without a charge.
-func TestClaimsKeepPaceWithHandlers(t *testing.T) {
-	t.Parallel()
-	h := newHold()
-	cfg := config()
-	cfg.Concurrency = 2
-	b, w := rig(t, cfg, h.handle)
-	short := header("Delay-Ack-Wait", "600ms")
-	var tokens []string
-	for i := range 6 {
-		tokens = append(tokens, b.send("t.x", fmt.Sprint(i), short))
-	}
-	claimed, back := map[string]bool{}, map[string]bool{}
-	b.until("four claims, two given back", func() bool {
-		for _, m := range b.messages {
-			if strings.HasPrefix(m.body, "+CLAIM") {
-				claimed[m.token] = true
-			} else if m.body == `-NAK {"delay":0,"spare":true}` {
-				back[m.token] = true
-			}
-		}
-		return len(claimed) == 4 && len(back) == 2
-	})
-	for _, token := range tokens[:4] {
-		if !claimed[token] || back[token] {
-			t.Errorf("%s was not claimed", token)
-		}
-	}
-	until(t, "the rest is the worker's", func() bool { s := w.Stats(); return s.Running == 2 && s.Waiting == 2 })
 }
 
 func TestReconnectRepeatsAtOnce(t *testing.T) {
