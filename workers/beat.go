@@ -44,14 +44,21 @@ func (w *Worker) beatsFor(ackWait time.Duration) time.Duration {
 // once; and then what nobody could take is sent again.
 func (w *Worker) beatHeard(heard bool) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	before := w.schedule.unheard
+	w.schedule.unheard = !heard
 	if !heard {
 		w.schedule.interval = min(w.schedule.interval, w.patience.minPause)
 		wake(w.kick)
-	} else if w.schedule.unheard {
+	} else if before {
 		w.repeatNow()
 	}
-	w.schedule.unheard = !heard
+	w.mu.Unlock()
+	switch {
+	case !heard && !before:
+		w.log.Warn("no bridge is there: the worker waits for one", "prefix", w.cfg.Prefix)
+	case heard && before:
+		w.log.Info("a bridge is there", "prefix", w.cfg.Prefix)
+	}
 }
 
 // repeatNow makes all that is unanswered due.

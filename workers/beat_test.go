@@ -1,6 +1,8 @@
 package workers_test
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,25 @@ func TestHeartbeats(t *testing.T) {
 	h := b.beats[0]
 	if h.Worker != w.Name() || subjects.CheckWorkerID(h.Worker) != nil || h.Running == nil || h.Done == nil {
 		t.Errorf("heartbeat %+v", h)
+	}
+}
+
+// Whoever starts a worker without a bridge, or with another prefix, is told.
+func TestNoBridgeIsLogged(t *testing.T) {
+	log := &lines{}
+	cfg := config()
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	b, w := rig(t, cfg, done, hurried)
+	b.down()
+	nc := w.conn
+	before := nc.Stats().InMsgs
+	until(t, "heartbeats that nobody has heard", func() bool { return nc.Stats().InMsgs >= before+5 })
+	b.up()
+	b.forget()
+	b.until("heartbeats", func() bool { return len(b.beats) >= 3 })
+	text := log.String()
+	if strings.Count(text, "no bridge is there") != 1 || strings.Count(text, "a bridge is there") != 1 {
+		t.Errorf("logged:\n%s", text)
 	}
 }
 

@@ -22,6 +22,17 @@ func BenchmarkDirected(b *testing.B) {
 	pump(b, srv, "delay.job."+w.Name())
 }
 
+// BenchmarkQueueGroup is the same with jobs that are claimed first.
+func BenchmarkQueueGroup(b *testing.B) {
+	cfg := config()
+	cfg.Concurrency, cfg.Heartbeat = 256, 0
+	srv := testnats.Start(b)
+	bridge := newBridge(b, srv)
+	run(b, bridge, connect(b, srv), cfg, done)
+	bridge.down()
+	pump(b, srv, "t.x")
+}
+
 // BenchmarkPlainReply is the same with a subscription that answers at once.
 func BenchmarkPlainReply(b *testing.B) {
 	srv := testnats.Start(b)
@@ -43,7 +54,9 @@ func pump(b *testing.B, srv *testnats.Server, subject string) {
 	room := make(chan struct{}, window)
 	sub, err := nc.Subscribe("delay.ack.b1.*", func(m *nats.Msg) {
 		nc.Publish(m.Reply, nil)
-		<-room
+		if !strings.HasPrefix(string(m.Data), "+CLAIM") {
+			<-room
+		}
 	})
 	if err != nil {
 		b.Fatal(err)

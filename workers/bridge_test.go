@@ -276,6 +276,7 @@ func (b *fakeBridge) direct(w *running, payload string, opts ...option) string {
 // running is a worker that runs.
 type running struct {
 	*workers.Worker
+	conn *nats.Conn
 	stop context.CancelFunc
 	done chan error
 	once sync.Once
@@ -298,7 +299,7 @@ func run(t testing.TB, b *fakeBridge, nc *nats.Conn, cfg workers.Config, h worke
 		f(w)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Worker: w, stop: cancel, done: make(chan error, 1)}
+	r := &running{Worker: w, conn: nc, stop: cancel, done: make(chan error, 1)}
 	go func() { r.done <- w.Run(ctx) }()
 	t.Cleanup(func() { r.end(t) })
 	b.beatThat("the first", func(h beat) bool { return h.Worker == w.Name() })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -48,7 +47,7 @@ func (w *Worker) deliver(m *nats.Msg, directed bool) {
 // isTarget is false for what is no job's target but may well match a pattern that
 // begins with a wildcard.
 func isTarget(prefix, subject string) bool {
-	return subjects.CheckReply(prefix, subject) && !strings.HasPrefix(subject, "_")
+	return subjects.CheckReply(prefix, subject) && (subject[0] != '_' || subjects.CheckTarget(prefix, subject) == nil)
 }
 
 // take puts j where it belongs, or returns false to have it given back.

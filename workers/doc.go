@@ -27,18 +27,20 @@
 //
 // A job can be delivered more than once, so handlers must be safe to repeat. A
 // job that is no longer the worker's (its process stood still for longer than
-// the lease, or it was cut off and taken for dead) has its context cancelled
-// with the cause ErrLost, its outcome is not taken, and Config.OnLost learns of
-// it.
+// the lease, it was cut off and taken for dead, or a newer delivery of the job
+// has come) has its context cancelled with the cause ErrLost, its outcome is not
+// taken, and Config.OnLost learns of it. A handler that does not heed its context
+// keeps its slot until it returns.
 //
 // # Where jobs come from
 //
 // Bridges send jobs to a worker of their choice, to as many as it has slots
 // for. What a bridge that does not know the worker yet publishes to its queue
-// group is claimed first. What waits for a slot is the worker's already, in
-// the order of arrival. A message on a subject of Config.Subjects that no
-// bridge sent is given to the handler as well, with Attempt 0; its outcome goes
-// nowhere.
+// group is claimed when a slot is free for it, and given back after a second
+// without one: another worker may have it. So that this is rare, bridges hear of
+// the worker before it joins the group. A message on a subject of
+// Config.Subjects that no bridge sent is given to the handler as well, with
+// Attempt 0; its outcome goes nowhere.
 //
 // The worker needs permission to subscribe to its subjects and to its inbox,
 // and to publish to delay.hb.<worker>, delay.bye.<worker> and delay.ack.>.

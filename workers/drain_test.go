@@ -182,6 +182,8 @@ func TestConnectionClosedWhileDraining(t *testing.T) {
 	receive(t, h.began)
 	w.stop()
 	b.until("farewell", func() bool { return len(b.byes) > 0 })
+	b.forget()
+	b.until("it waits for its handler", func() bool { return len(b.beats) >= 3 })
 	nc.Close()
 	if err := w.end(t); err == nil || !strings.Contains(err.Error(), "1 outcomes") {
 		t.Errorf("Run: %v", err)

@@ -13,6 +13,7 @@ func (w *Worker) Hurry() {
 		p.repeats[i] /= 10
 	}
 	p.minPause, p.maxPause, p.introduce = p.minPause/10, p.maxPause/10, p.introduce/10
+	p.unclaimed /= 10
 	p.unsubscribe, p.handlers, p.confirm, p.bye = p.unsubscribe/10, p.handlers/10, p.confirm/10, p.bye/10
 }
 

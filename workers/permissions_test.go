@@ -38,7 +38,8 @@ func restricted(t *testing.T, denied string) *testnats.Server {
 	return testnats.Start(t, testnats.Config(`authorization: {users: [
 		{user: b, password: b},
 		{user: w, password: w, permissions: {publish: ">", subscribe: {allow: ">", deny: ["`+denied+`"]}}}
-	]}`))
+	]}
+	no_auth_user: b`))
 }
 
 func TestWithoutPermissionForPings(t *testing.T) {

@@ -162,6 +162,28 @@ func TestRealBridgeGivesAJobToAnother(t *testing.T) {
 	until(t, "confirmed", func() bool { s := other.Stats(); return s.Done == 1 && s.Unconfirmed == 0 })
 }
 
+// A worker that is busy keeps no jobs from others that are idle, also when its
+// queue group deals them to it.
+func TestRealBridgeLeavesNoJobBehindALongOne(t *testing.T) {
+	t.Parallel()
+	srv := restricted(t, "delay.job.>")
+	realBridge(t, srv, memdelay.New(memdelay.Options{}))
+	nc := connect(t, srv)
+	h := newHold()
+	cfg := config()
+	cfg.Concurrency = 1
+	begin(t, connect(t, srv, nats.UserInfo("w", "w")), cfg, h.handle, hurried)
+	const jobs = 20
+	schedule(t, nc, "delay.in.0s.t.x", "long")
+	receive(t, h.began)
+	idle := begin(t, connect(t, srv, nats.UserInfo("w", "w")), cfg, done, hurried)
+	for i := range jobs - 1 {
+		schedule(t, nc, "delay.in.0s.t.x", fmt.Sprint(i))
+	}
+	until(t, "the idle worker has run all others", func() bool { return idle.Stats().Done == jobs-1 })
+	h.let <- nil
+}
+
 func TestRealBridgeTakesOutcomesAfterARestart(t *testing.T) {
 	t.Parallel()
 	srv := testnats.Start(t)

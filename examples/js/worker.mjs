@@ -12,7 +12,8 @@ const done = new Set(); // what it has completed, until that is answered
 async function beat() {
   const body = { worker: name, queue: "workers", subjects: [target], running: [...running.keys()], done: [...done] };
   try {
-    const { stale } = (await nc.request(`delay.hb.${name}`, JSON.stringify(body), { timeout: 1000 })).json();
+    const { stale, error } = (await nc.request(`delay.hb.${name}`, JSON.stringify(body), { timeout: 1000 })).json();
+    if (error) console.log(`heartbeat refused: ${error.description}`);
     for (const token of stale ?? []) running.get(token)?.abort(), done.delete(token);
   } catch { /* no bridge: the next beat says it again */ }
 }
