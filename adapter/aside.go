@@ -66,7 +66,7 @@ func (d *dispatcher) takeReady(l *lane) []*flight {
 func (d *dispatcher) putOff(f *flight) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if f.gone || !f.lane.directed() {
+	if f.gone || !f.lane.directed() || f.Ack == job.AckWorker {
 		return false
 	}
 	d.drop(f)
@@ -87,6 +87,10 @@ func (d *dispatcher) park(f *flight, why parkReason, now job.Time) []*flight {
 	d.drop(f)
 	f.win.returned()
 	l.aside++
+	if l.directed() { // its workers have joined meanwhile
+		d.block(l)
+		return []*flight{f}
+	}
 	d.parkLane(l, why, now)
 	d.feed(l) // others of a shared window
 	return append(d.takeReady(l), f)

@@ -309,7 +309,7 @@ func (d *dispatcher) refused(target string) (fs []*flight) {
 		return nil
 	}
 	for _, a := range l.win.order {
-		if f := a.f; f.lane == l && !f.direct && !f.gone && at.sub(f.since) < refusalWindow {
+		if f := a.f; f.lane == l && !f.gone && at.sub(f.since) < refusalWindow {
 			fs = append(fs, f)
 		}
 	}
