@@ -234,8 +234,8 @@ func (d *dispatcher) wereSetAside(aside []job.Aside) {
 	defer d.mu.Unlock()
 	for _, a := range aside {
 		l := d.lane(a.Target)
-		if !l.waiting || a.Next < l.asideNext {
-			l.asideNext = a.Next
+		if !l.waiting || a.Next < l.asideDue {
+			d.nextAside(l, a.Next)
 		}
 		l.waiting = true
 		l.stored++
@@ -251,7 +251,7 @@ func (d *dispatcher) waitingTargets(targets []string) {
 	defer d.mu.Unlock()
 	for _, t := range targets {
 		l := d.lane(t)
-		l.waiting, l.asideNext = true, 0
+		l.waiting, l.asideDue, l.asideNext = true, 0, 0
 		d.block(l)
 		d.feed(l)
 	}

@@ -167,11 +167,11 @@ func (b *Bridge) claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, er
 // claimAside claims jobs of l that were set aside: one probe when it is
 // parked, else as many as its window has room for.
 func (b *Bridge) claimAside(ctx context.Context, l *lane, now job.Time) job.Time {
-	n, slots := b.disp.wants(l)
+	n, slots, ahead := b.disp.wants(l)
 	if n <= 0 {
 		return 0
 	}
-	c, err := b.claim(ctx, job.ClaimRequest{Now: now, Until: now, Max: n, Owner: b.cfg.ID, Target: l.target, Slots: slots})
+	c, err := b.claim(ctx, job.ClaimRequest{Now: now, Until: now.Add(ahead), Max: n, Owner: b.cfg.ID, Target: l.target, Slots: slots})
 	if err != nil {
 		b.disp.claimedAside(l, 0, now.Add(b.cfg.ClaimAhead))
 		return now.Add(b.cfg.ClaimAhead)
@@ -282,35 +282,39 @@ func (d *dispatcher) takeHungry(now job.Time) (out []*lane, next job.Time) {
 	return out, next
 }
 
-// wants is how many jobs set aside l should claim now. Without room for them
-// it stays listed until the firer has made some.
-func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot) {
+// wants is how many jobs set aside l should claim now, for whose slots, and how
+// far ahead of their due times. Without room for them it stays listed until the
+// firer has made some.
+func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot, ahead time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.asked = l.stored
 	if l.parked != notParked {
-		return 1, nil
+		return 1, nil, 0
 	}
 	room := maxClaimed - d.claimed
 	if room <= 0 {
 		d.starved, l.hungry = true, true
 		l.asideNext = max(l.asideNext, d.now().Add(slotLinger)) // there is plenty to send
 		d.hungry = append(d.hungry, l)
-		return 0, nil
+		return 0, nil, 0
 	}
 	if l.directed() {
+		if spare := l.spareSlots(); spare > 0 && l.asideDue > d.now() {
+			room, ahead = min(room, spare), d.ahead
+		}
 		slots, n = l.slots(room)
 	} else {
 		n = l.hunger()
 	}
 	if n == 0 {
 		d.feed(l)
-		return 0, nil
+		return 0, nil, 0
 	}
 	if l.measure(d.now()); !l.directed() {
 		n = min(l.hunger(), room) // measured anew
 	}
-	return n, slots
+	return n, slots, ahead
 }
 
 // claimedAside notes the outcome of a claim of n jobs set aside; next is when
@@ -332,7 +336,7 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 		d.passOn(l)
 		return
 	}
-	l.asideNext = next
+	d.nextAside(l, next)
 	switch {
 	case l.parked == notParked:
 		d.feed(l)

@@ -52,6 +52,7 @@ type dispatcher struct {
 	workers map[string]*worker
 	owners  *owners
 	renewal time.Duration // of what people see of owners
+	ahead   time.Duration // how long before they are due jobs are claimed
 	link    uint64        // how often the connection had been made anew
 	linked  ticks         // when that was noticed
 	pinged  ticks         // when workers were asked last whether they are there
@@ -76,7 +77,7 @@ type sharedWindow struct {
 func newDispatcher(cfg Config, now func() job.Time, limit func() int) (*dispatcher, error) {
 	d := &dispatcher{
 		now: now, ticks: tickClock(), limit: limit,
-		bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil), renewal: cfg.OwnerRenewal,
+		bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil), renewal: cfg.OwnerRenewal, ahead: cfg.ClaimAhead,
 		flights: make(map[string]*flight), lanes: make(map[string]*lane),
 		wakeClaim: make(chan struct{}, 1), wakeFire: make(chan struct{}, 1), wakeLease: make(chan struct{}, 1),
 		probeMin: cfg.ProbeMin, probeMax: cfg.ProbeMax,
@@ -153,7 +154,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 		}
 		d.claimed++
 		f.probe = fromAside && f.lane.parked != notParked
-		if fromAside || f.Next <= now {
+		if f.Next <= now {
 			d.makeReady(f, at)
 			continue
 		}
@@ -321,7 +322,7 @@ func (d *dispatcher) settled(s []settlement) {
 		}
 		l.aside--
 		l.stored++
-		l.waiting, l.asideNext = true, 0
+		l.waiting, l.asideDue, l.asideNext = true, 0, 0
 		d.block(l)
 		if l.parked == notParked {
 			d.feed(l)

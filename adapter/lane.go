@@ -86,7 +86,8 @@ type lane struct {
 	asked     uint64   // stored when jobs were claimed from there last
 	waiting   bool     // the store may hold jobs set aside
 	aside     int      // set-aside calls under way
-	asideNext job.Time // when the first job set aside is due, as far as known
+	asideDue  job.Time // when the first job set aside is due, as far as known
+	asideNext job.Time // when to claim it
 	hungry    bool     // listed in dispatcher.hungry
 	queued    bool     // listed in win.queue
 	early     int      // deliveries in dispatcher.heap

@@ -20,7 +20,7 @@ func everyone(t *testing.T, n int) *dispatcher {
 	d.waitingTargets(targets)
 	hungry, _ := d.takeHungry(d.now())
 	l := hungry[0]
-	free, slots := d.wants(l)
+	free, slots, _ := d.wants(l)
 	if len(hungry) != n || free != n {
 		t.Fatalf("%d lanes listed and %d slots free, want %d", len(hungry), free, n)
 	}

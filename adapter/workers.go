@@ -170,7 +170,31 @@ const (
 	// claimed for them, unless a quarter of all is free, or many.
 	slotLinger = 5 * time.Millisecond
 	manySlots  = 64
+	// fewSlots is how many slots to spare are worth a claim ahead.
+	fewSlots = 4
 )
+
+// spareSlots is how many of the free slots of l's workers may be taken for jobs
+// that are not due yet: not those that make up half of all, and none of a few.
+func (l *lane) spareSlots() int {
+	free, all := 0, 0
+	for _, w := range l.workers {
+		free, all = free+w.free(), all+w.capacity
+	}
+	if spare := free - (all+1)/2; spare >= fewSlots {
+		return spare
+	}
+	return 0
+}
+
+// nextAside notes when the first of the jobs set aside for l is due. With slots to
+// spare they are claimed ahead, many at a time. d.mu is held.
+func (d *dispatcher) nextAside(l *lane, due job.Time) {
+	l.asideDue = due
+	if l.asideNext = due; l.directed() && l.spareSlots() > 0 {
+		l.asideNext = due.Add(-d.ahead / 2)
+	}
+}
 
 // feedDirected lists l, if it has jobs set aside, to be claimed from when a slot
 // is free, or has it wait for one. d.mu is held.
