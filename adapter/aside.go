@@ -61,6 +61,13 @@ func (d *dispatcher) takeReady(l *lane) []*flight {
 	return taken
 }
 
+// putAside ends f, for which a call that sets its job aside follows. d.mu is held.
+func (d *dispatcher) putAside(f *flight) {
+	d.drop(f)
+	f.lane.aside++
+	d.block(f.lane)
+}
+
 // putOff takes f back, which reached nobody, when its target has workers that own
 // their jobs and so cannot be parked: f is one that no worker settles.
 func (d *dispatcher) putOff(f *flight) bool {
@@ -84,11 +91,9 @@ func (d *dispatcher) park(f *flight, why parkReason, now job.Time) []*flight {
 		return nil
 	}
 	l := f.lane
-	d.drop(f)
 	f.win.returned()
-	l.aside++
+	d.putAside(f)
 	if l.directed() { // its workers have joined meanwhile
-		d.block(l)
 		return []*flight{f}
 	}
 	d.parkLane(l, why, now)

@@ -146,9 +146,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 		}
 		d.flights[f.ID] = f
 		if !d.assign(f) || !fromAside && f.lane.blocks() {
-			d.drop(f)
-			f.lane.aside++
-			d.block(f.lane)
+			d.putAside(f)
 			aside = append(aside, f)
 			continue
 		}

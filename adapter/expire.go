@@ -106,11 +106,10 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 // runs reports whether a live worker has said that it has a delivery of a peer:
 // that may not reach the store to renew the lease.
 func (d *dispatcher) runs(worker string, ref job.Ref) bool {
-	ref.Shard = 0
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.workers[worker]
-	return w != nil && w.strange[ref]
+	return w != nil && w.strange[ref.Anywhere()]
 }
 
 type leaseVerdict uint8

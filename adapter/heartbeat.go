@@ -327,7 +327,7 @@ func (d *dispatcher) listed(w *worker, p *beat, r *beatResult, now job.Time, at 
 func (w *worker) sharedWith(others []job.Ref) {
 	listed := make(map[job.Ref]bool, len(others))
 	for _, ref := range others {
-		ref.Shard = 0 // stores differ in that
+		ref = ref.Anywhere()
 		if w.strange[ref] {
 			w.foreign[ref] = 0
 		}

@@ -243,7 +243,7 @@ func (b *Bridge) heardOwner(m *nats.Msg) {
 
 // peerOwns notes a job that a peer has given a worker, or that has ended.
 func (d *dispatcher) peerOwns(id string, ref job.Ref, claimed bool) {
-	ref.Shard = 0 // stores differ in that
+	ref = ref.Anywhere()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.workers[id]

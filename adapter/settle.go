@@ -319,11 +319,13 @@ func (b *Bridge) getAll(ctx context.Context, ids []string) ([]job.Info, []error)
 // outcome decides what p means for its job. Without a policy the delivery is
 // most likely not the present one: the store then says so and changes nothing.
 func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
-	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply, until: now.Add(b.cfg.AckWait)}
+	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply}
+	lease := now.Add(b.cfg.AckWait)
 	if p.policy != nil {
 		s.Target, s.Due = p.policy.Target, p.policy.Due
-		s.until = now.Add(p.policy.AckWait)
+		lease = now.Add(p.policy.AckWait)
 	}
+	s.until = lease
 	verb, delay, reason := p.verb, p.delay, p.reason
 	if verb == verbPubAck {
 		if p.policy == nil || p.policy.Ack != job.AckStream {
@@ -342,21 +344,15 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 			s.replyTo, s.result = p.policy.ReplyTo, p.result
 		}
 	case verbProgress:
-		s.Outcome, s.At = job.Extend, now.Add(b.cfg.AckWait)
-		if p.policy != nil {
-			s.At = now.Add(p.policy.AckWait)
-		}
+		s.Outcome, s.At = job.Extend, lease
 	case verbTerm:
 		s.Outcome, s.Reason = job.Bury, "terminated"
 		if reason != "" {
 			s.Reason += ": " + reason
 		}
 	case verbClaim:
-		s.Outcome, s.At, s.Owner = job.Own, now.Add(b.cfg.AckWait), job.OwnerOf(b.cfg.ID, p.worker)
+		s.Outcome, s.At, s.Owner = job.Own, lease, job.OwnerOf(b.cfg.ID, p.worker)
 		s.delivery, s.others = p.policy, p.looked
-		if p.policy != nil {
-			s.At = now.Add(p.policy.AckWait)
-		}
 	case verbNak:
 		b.again(&s, p.policy, delay, now)
 		if p.spare {

@@ -174,13 +174,19 @@ const (
 	fewSlots = 4
 )
 
-// spareSlots is how many of the free slots of l's workers may be taken for jobs
-// that are not due yet: not those that make up half of all, and none of a few.
-func (l *lane) spareSlots() int {
-	free, all := 0, 0
+// countSlots returns how many slots of l's workers are free, and how many there
+// are.
+func (l *lane) countSlots() (free, all int) {
 	for _, w := range l.workers {
 		free, all = free+w.free(), all+w.capacity
 	}
+	return free, all
+}
+
+// spareSlots is how many of the free slots of l's workers may be taken for jobs
+// that are not due yet: not those that make up half of all, and none of a few.
+func (l *lane) spareSlots() int {
+	free, all := l.countSlots()
 	if spare := free - (all+1)/2; spare >= fewSlots {
 		return spare
 	}
@@ -203,12 +209,7 @@ func (d *dispatcher) feedDirected(l *lane) {
 	if !l.wanting() || l.hungry {
 		return
 	}
-	free, all := 0, 0
-	for _, w := range l.workers {
-		if free, all = free+w.free(), all+w.capacity; free >= manySlots {
-			break
-		}
-	}
+	free, all := l.countSlots()
 	if free == 0 {
 		l.starving = true
 		d.starving++
@@ -285,10 +286,8 @@ func (d *dispatcher) lose(fs []*flight) (sent, aside []*flight) {
 			d.feed(f.lane)
 			sent = append(sent, f)
 		default:
-			d.drop(f)
 			d.claimed--
-			f.lane.aside++
-			d.block(f.lane)
+			d.putAside(f)
 			aside = append(aside, f)
 		}
 	}
@@ -328,10 +327,8 @@ func (d *dispatcher) undelivered(f *flight) (aside []*flight) {
 		w.suspect = at
 	}
 	w.missed, w.struck = true, at
-	d.drop(f)
 	f.win.returned()
-	f.lane.aside++
-	d.block(f.lane)
+	d.putAside(f)
 	return []*flight{f}
 }
 

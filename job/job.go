@@ -122,11 +122,14 @@ type Ref struct {
 	Nonce       uint64 // random per delivery, never zero
 }
 
-// Is reports whether r and o name the same delivery: where stores keep the job
-// does not matter, as one may be taken over by another store meanwhile.
-func (r Ref) Is(o Ref) bool {
-	r.Shard = o.Shard
-	return r == o
+// Is reports whether r and o name the same delivery, wherever it is kept.
+func (r Ref) Is(o Ref) bool { return r.Anywhere() == o.Anywhere() }
+
+// Anywhere is r without where a store keeps the job: another store may have taken
+// it over meanwhile. It is what names a delivery in a map.
+func (r Ref) Anywhere() Ref {
+	r.Shard = 0
+	return r
 }
 
 // Delivery is a job under a lease.

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	maxPrefix   = 64
-	maxBridgeID = 64
+	maxPrefix = 64
+	maxName   = 64 // of a bridge or worker
 )
 
 // CheckPrefix returns nil when prefix can be the prefix of all subjects of a
@@ -35,18 +35,15 @@ func CheckPrefix(prefix string) error {
 
 // CheckBridgeID returns nil when id can name a bridge, else ErrName: 1 to 64
 // letters, digits, _ and -.
-func CheckBridgeID(id string) error {
-	if !isName(id) || len(id) > maxBridgeID {
-		return fmt.Errorf("%w: bridge id %s: want 1 to 64 letters, digits, _ and -", ErrName, quote(id))
-	}
-	return nil
-}
+func CheckBridgeID(id string) error { return checkID("bridge", id) }
 
 // CheckWorkerID returns nil when id can name a worker, else ErrName: it is spelt
 // as a bridge id is.
-func CheckWorkerID(id string) error {
-	if !isName(id) || len(id) > maxBridgeID {
-		return fmt.Errorf("%w: worker id %s: want 1 to 64 letters, digits, _ and -", ErrName, quote(id))
+func CheckWorkerID(id string) error { return checkID("worker", id) }
+
+func checkID(of, id string) error {
+	if !isName(id) || len(id) > maxName {
+		return fmt.Errorf("%w: %s id %s: want 1 to 64 letters, digits, _ and -", ErrName, of, quote(id))
 	}
 	return nil
 }
@@ -61,7 +58,7 @@ func BridgeID(host string) string {
 		}
 		return '_'
 	}, host)
-	return id[:min(len(id), maxBridgeID)]
+	return id[:min(len(id), maxName)]
 }
 
 func isName(s string) bool {

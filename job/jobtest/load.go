@@ -71,8 +71,17 @@ func (h *harness) handles() [2]job.Store {
 // jobs: each job must be leased once.
 func testLoadClaimers(h *harness) {
 	const n = 4000
-	stores := h.handles()
 	h.mustPut(h.mkMany(n, "job%d", "orders.new", 0)...)
+	h.claimTogether(n, func(g int) job.ClaimRequest {
+		return job.ClaimRequest{Now: h.t0, Until: h.t0, Max: 10 + 7*g, Owner: fmt.Sprintf("bridge-%d", g%2)}
+	}, func(job.ClaimRequest, job.Claimed) error { return nil })
+}
+
+// claimTogether has the claimers claim n jobs through two handles, each with its
+// request; check judges each claim. Each job must be leased once.
+func (h *harness) claimTogether(n int, request func(g int) job.ClaimRequest, check func(job.ClaimRequest, job.Claimed) error) {
+	h.Helper()
+	stores := h.handles()
 	var (
 		wg      sync.WaitGroup
 		claimed atomic.Int32
@@ -82,11 +91,14 @@ func testLoadClaimers(h *harness) {
 	ctx, stop := context.WithTimeout(h.Context(), time.Minute)
 	defer stop()
 	for g := range claimers {
-		r := job.ClaimRequest{Now: h.t0, Until: h.t0, Max: 10 + 7*g, Owner: fmt.Sprintf("bridge-%d", g%2)}
+		r := request(g)
 		wg.Go(func() {
 			// A handle may take a while to learn of jobs that another put.
-			for claimed.Load() < n && errs[g] == nil {
+			for int(claimed.Load()) < n && errs[g] == nil {
 				c, err := stores[g%2].Claim(ctx, r)
+				if err == nil {
+					err = check(r, c)
+				}
 				leases[g] = append(leases[g], c.Deliveries...)
 				claimed.Add(int32(len(c.Deliveries)))
 				errs[g] = err
@@ -121,34 +133,26 @@ func (h *harness) wantLeasedOnce(n int, leases [claimers][]job.Delivery, errs [c
 // testLoadSlots lets two bridges give the same jobs to their workers.
 func testLoadSlots(h *harness) {
 	const n = 2000
-	stores := h.handles()
 	h.aside(n, "orders.new")
-	var (
-		wg      sync.WaitGroup
-		claimed atomic.Int32
-		leases  [claimers][]job.Delivery
-		errs    [claimers]error
-	)
-	ctx, stop := context.WithTimeout(h.Context(), time.Minute)
-	defer stop()
-	for g := range claimers {
-		first, second := fmt.Sprintf("bridge-%d/w%d", g%2, g), fmt.Sprintf("bridge-%d/w%d", g%2, g+100)
+	h.claimTogether(n, func(g int) job.ClaimRequest {
 		r := job.ClaimRequest{Now: h.t0.Add(time.Second), Until: h.t0.Add(time.Second), Max: 100, Target: "orders.new"}
-		r.Slots = []job.Slot{{Owner: first, Free: 7 + g}, {Owner: second, Free: 3}}
-		wg.Go(func() {
-			for claimed.Load() < n && errs[g] == nil {
-				c, err := stores[g%2].Claim(ctx, r)
-				if got := perOwner(c.Deliveries); err == nil && (got[first] > 7+g || got[second] > 3 || got[first]+got[second] != len(c.Deliveries)) {
-					err = fmt.Errorf("given %v for slots %v", got, r.Slots)
-				}
-				leases[g] = append(leases[g], c.Deliveries...)
-				claimed.Add(int32(len(c.Deliveries)))
-				errs[g] = err
+		r.Slots = []job.Slot{
+			{Owner: fmt.Sprintf("bridge-%d/w%d", g%2, g), Free: 7 + g},
+			{Owner: fmt.Sprintf("bridge-%d/w%d", g%2, g+100), Free: 3},
+		}
+		return r
+	}, func(r job.ClaimRequest, c job.Claimed) error {
+		got, given := perOwner(c.Deliveries), 0
+		for _, s := range r.Slots {
+			if given += got[s.Owner]; got[s.Owner] > s.Free {
+				return fmt.Errorf("given %v for slots %v", got, r.Slots)
 			}
-		})
-	}
-	wg.Wait()
-	h.wantLeasedOnce(n, leases, errs)
+		}
+		if given != len(c.Deliveries) {
+			return fmt.Errorf("given %v for slots %v", got, r.Slots)
+		}
+		return nil
+	})
 }
 
 // testLoadOwners lets as many workers, through two bridges, ask for the same
