@@ -124,9 +124,9 @@ func (w *walk) step() bool {
 // crash takes the power away, opens the store again and looks for the calls
 // after which the model is the same.
 func (w *walk) crash() {
-	next := w.fs.Restart()
+	w.fs.Crash()
 	w.s.Close() // fails: nothing can be written any more
-	w.fs = next
+	w.fs = w.fs.Restart()
 	if w.rnd.IntN(4) == 0 {
 		w.fs.CrashAt(1 + w.rnd.IntN(20)) // while it opens
 	}

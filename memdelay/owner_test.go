@@ -94,9 +94,10 @@ func TestOwnersSurvive(t *testing.T) {
 		t.Fatalf("results %v, error %v, want %v", res, err, want)
 	}
 	for range 3 {
-		next := fs.Restart()
+		fs.Crash()
 		s.Close() // fails: nothing can be written any more
-		fs, o.FS = next, next
+		fs = fs.Restart()
+		o.FS = fs
 		if s, err = memdelay.Open("/store", o); err != nil {
 			t.Fatal(err)
 		}

@@ -92,6 +92,13 @@ func (f *FS) CrashAt(n int) {
 	f.crashAt = n
 }
 
+// Crash takes the machine down now: all later operations fail.
+func (f *FS) Crash() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.crashed = true
+}
+
 // Crashed reports whether the crash has happened.
 func (f *FS) Crashed() bool {
 	f.mu.Lock()
@@ -116,10 +123,15 @@ func (f *FS) SetSpace(bytes int64) {
 }
 
 // Restart crashes the file system, if that has not happened, and returns what is
-// found afterwards, with no injections, and with the operations counted anew.
+// found afterwards, with no injections, and with the operations counted anew. It
+// panics when a lock is held: what used the file system must have stopped, since it
+// may write to its mappings without asking; Crash comes first, then its Close.
 func (f *FS) Restart() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for path := range f.locks {
+		panic("crashfs: Restart while " + path + " is locked: call Crash, then close what holds it")
+	}
 	f.crashed = true
 	g := New(f.rng.Uint64())
 	g.block = f.block
