@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 )
 
 // A Cursor of List is the base64 of a job's Next, 8 bytes big-endian, and its
@@ -37,3 +38,32 @@ func CursorBefore(a, b string) bool {
 
 // ByNext orders jobs as List does.
 func ByNext(a, b Info) int { return cmp.Or(cmp.Compare(a.Next, b.Next), cmp.Compare(a.ID, b.ID)) }
+
+// FirstOf returns what comes first of several pages of List after the same cursor,
+// at most limit, and the cursor that follows it. jobs are those of all pages, ends
+// their cursors: where one of them was cut, so must be the others. place is a job's
+// Next and ID. A job that is in several pages at the same place is returned once.
+func FirstOf[T any](limit int, jobs []T, ends []string, place func(*T) (Time, string)) ([]T, string) {
+	cursor := func(j *T) string { return Cursor(place(j)) }
+	compare := func(a, b T) int {
+		na, ia := place(&a)
+		nb, ib := place(&b)
+		return cmp.Or(cmp.Compare(na, nb), cmp.Compare(ia, ib))
+	}
+	slices.SortFunc(jobs, compare)
+	jobs = slices.CompactFunc(jobs, func(a, b T) bool { return compare(a, b) == 0 })
+	end := ""
+	for _, e := range ends {
+		if e != "" && (end == "" || CursorBefore(e, end)) {
+			end = e
+		}
+	}
+	if end != "" {
+		jobs = slices.DeleteFunc(jobs, func(j T) bool { return CursorBefore(end, cursor(&j)) })
+	}
+	if len(jobs) > limit {
+		jobs = jobs[:limit]
+		end = cursor(&jobs[limit-1])
+	}
+	return jobs, end
+}

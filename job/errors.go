@@ -61,3 +61,17 @@ func AsError(err error) *Error {
 	}
 	return ErrUnavailable.With("%v", err)
 }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (e *Error) UnmarshalJSON(b []byte) error {
+	var w struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	}
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*e = Error{w.Code, w.ErrCode, w.Description}
+	return nil
+}

@@ -76,6 +76,10 @@ type Index interface {
 	// while their budget starts anew (a pending one is then unknown; without
 	// Requeue a dead one is finished). Expires moves along with Due.
 	Reschedule(ctx context.Context, r []Reschedule) ([]Change, error)
+	// Count returns how many jobs there are, fast enough for a look every few
+	// seconds at a million of them. Jobs that change their state while it runs
+	// may be missed, or counted twice.
+	Count(ctx context.Context) (Counts, error)
 }
 
 // PutResult is the outcome of one job of a Put.

@@ -114,6 +114,11 @@ func (r *restarting) Reschedule(ctx context.Context, list []job.Reschedule) (res
 	return
 }
 
+func (r *restarting) Count(ctx context.Context) (c job.Counts, err error) {
+	r.with(func(s *memdelay.Store) { c, err = s.Count(ctx) })
+	return
+}
+
 func (r *restarting) Close() error { return r.s.Close() }
 
 func TestConformanceRestarting(t *testing.T) {

@@ -267,6 +267,9 @@ func (s *Store) send(ctx context.Context, calls []*call, check func(*call, time.
 			}
 		}
 	}
+	if len(calls) > 0 {
+		s.observeCall(calls[0].script.name, received.Sub(sent), worst)
+	}
 	return failed, worst
 }
 
@@ -288,7 +291,7 @@ func (s *Store) stamp(ctx context.Context, c *call, now time.Time) {
 func (c *call) take() error {
 	v, err := c.cmd.Result()
 	if err != nil {
-		return err
+		return denied(c.script.source, err)
 	}
 	var ok bool
 	if c.reply, ok = v.([]any); !ok {

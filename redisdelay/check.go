@@ -25,6 +25,7 @@ type Report struct {
 	MaxMemory       int64  // bytes; zero: no limit
 	MaxMemoryPolicy string // empty: not known
 	UsedMemory      int64
+	EvictedKeys     int64    // since Redis started; of any prefix
 	Warnings        []string // what an operator should know
 }
 
@@ -42,7 +43,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 
 // assess adds warnings to the report, or refuses.
 func assess(r Report) (Report, error) {
-	if major, _ := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0]); major < 7 {
+	if r.TooOld() {
 		return r, permanent("redisdelay: Redis %s is too old: version 7.0 or later is needed", r.Version)
 	}
 	if p := r.MaxMemoryPolicy; p != "" && p != "noeviction" {
@@ -59,6 +60,12 @@ func assess(r Report) (Report, error) {
 	return r, nil
 }
 
+// TooOld reports whether Redis lacks what the store needs.
+func (r Report) TooOld() bool {
+	major, _ := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0])
+	return major < 7
+}
+
 func (r *Report) warn(text string) { r.Warnings = append(r.Warnings, text) }
 
 func parseInfo(info string) Report {
@@ -73,6 +80,7 @@ func parseInfo(info string) Report {
 		MaxMemoryPolicy: f["maxmemory_policy"],
 	}
 	r.Replicas, _ = strconv.Atoi(f["connected_slaves"])
+	r.EvictedKeys, _ = strconv.ParseInt(f["evicted_keys"], 10, 64)
 	r.UsedMemory, _ = strconv.ParseInt(f["used_memory"], 10, 64)
 	r.MaxMemory, _ = strconv.ParseInt(f["maxmemory"], 10, 64)
 	return r

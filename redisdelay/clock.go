@@ -37,6 +37,11 @@ func (c *clock) observe(redisMicro int64, sent, received time.Time) {
 	}
 }
 
+// ClockOffset is how far Redis' clock is ahead of the local one, as measured.
+func (s *Store) ClockOffset() time.Duration {
+	return time.Duration(s.clock.offset.Load()) * time.Microsecond
+}
+
 // micro is the estimate of Redis' time at t, for deadlines in scripts.
 func (c *clock) micro(t time.Time) int64 { return c.local(t) + c.offset.Load() }
 

@@ -48,8 +48,11 @@ func (w *ownerWriter) flush(ctx context.Context) error {
 	if w.pipe.Len() == 0 {
 		return nil
 	}
-	if _, err := w.pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("redisdelay: write the keys of workers: %w", err)
+	sent := time.Now()
+	_, err := w.pipe.Exec(ctx)
+	w.store.observeCall(callOwners, time.Since(sent), err)
+	if err != nil {
+		return fmt.Errorf("redisdelay: write the keys of workers: %w", denied(addTasksScript, err))
 	}
 	return nil
 }

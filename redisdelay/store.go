@@ -23,6 +23,11 @@ type Options struct {
 	// Client is used instead of URL; it should be set up as ClientOptions does.
 	// Close leaves it open.
 	Client redis.UniversalClient
+	// Adapt changes the settings of the clients for URL before they are made:
+	// credentials and TLS, for instance; nil: nothing.
+	Adapt func(*redis.Options) error
+	// Instrument gets the client that is made of URL, to add hooks; nil: none.
+	Instrument func(redis.UniversalClient) error
 	// BridgeID names this process among those that share the data; no two that
 	// run at once may have the same. Required.
 	BridgeID string
@@ -56,6 +61,9 @@ type Options struct {
 	// Redis has lost since is noticed, too. nil: there was none; where it cannot be
 	// read, all counts as lost.
 	Known []byte
+	// OnCall is called after each attempt of a call, with one of CallNames, how long
+	// it took and what failed; nil: nobody is told. Calls wait for it.
+	OnCall func(name string, took time.Duration, err error)
 	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -187,10 +195,18 @@ func (s *Store) connect() error {
 	if err != nil {
 		return err
 	}
+	if s.opts.Adapt != nil {
+		if err := s.opts.Adapt(o); err != nil {
+			return permanentError{fmt.Errorf("redisdelay: %w", err)}
+		}
+	}
 	o.OnConnect = s.onConnect
 	alone := *o
 	alone.PoolSize = 1
 	s.client, s.prober, s.ownClient = redis.NewClient(o), redis.NewClient(&alone), true
+	if s.opts.Instrument != nil {
+		return s.opts.Instrument(s.client)
+	}
 	return nil
 }
 

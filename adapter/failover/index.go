@@ -78,7 +78,9 @@ func (s *Store) List(ctx context.Context, q job.Query) (page job.Page, err error
 	if err != nil {
 		return job.Page{}, err
 	}
-	return merge(page, local, q), nil
+	page.Jobs, page.Cursor = job.FirstOf(q.Limit, slices.Concat(page.Jobs, local.Jobs), []string{page.Cursor, local.Cursor},
+		func(i *job.Info) (job.Time, string) { return i.Next, i.ID })
+	return page, nil
 }
 
 // ListLocal is List of this bridge's disk alone: without the primary, of all that
@@ -101,27 +103,6 @@ func (s *Store) listPrimary(ctx context.Context, q job.Query, page *job.Page) er
 	err := s.call(ctx, 0, read)
 	s.mirrorLeases(c, page.Jobs)
 	return err
-}
-
-// merge returns what comes first of two pages after the same cursor. Where one
-// of them was cut, so must be the other.
-func merge(a, b job.Page, q job.Query) job.Page {
-	jobs := slices.Concat(a.Jobs, b.Jobs)
-	slices.SortFunc(jobs, job.ByNext)
-	end := ""
-	for _, p := range []job.Page{a, b} {
-		if p.Cursor != "" && (end == "" || job.CursorBefore(p.Cursor, end)) {
-			end = p.Cursor
-		}
-	}
-	if end != "" {
-		jobs = slices.DeleteFunc(jobs, func(i job.Info) bool { return job.CursorBefore(end, job.CursorOf(&i)) })
-	}
-	if len(jobs) > q.Limit {
-		jobs = jobs[:q.Limit]
-		end = job.CursorOf(&jobs[q.Limit-1])
-	}
-	return job.Page{Jobs: jobs, Cursor: end}
 }
 
 // Cancel implements [job.Index].

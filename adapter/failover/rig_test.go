@@ -155,6 +155,7 @@ type observer struct {
 	fallback map[string]int
 	joined   []job.Info
 	moved    int
+	named    []job.Info // those that moved
 	losses   []string
 	offered  int
 }
@@ -175,7 +176,13 @@ func (o *observer) Fallback(status string, n int) {
 	o.fallback[status] += n
 }
 
-func (o *observer) Recovery(time.Duration, int) {}
+func (o *observer) Recovery(time.Duration, int, *job.Job) {}
+
+func (o *observer) Moved(_ string, jobs []job.Info) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.named = append(o.named, jobs...)
+}
 
 func (o *observer) Migrated(_ string, n int, _ time.Duration) {
 	o.mu.Lock()

@@ -61,8 +61,11 @@ type Observer interface {
 	// ("triggered"), spilled there ("spilled"), or refused by it ("rejected").
 	Fallback(status string, jobs int)
 	// Recovery tells how late a job is delivered from the local store, or how
-	// long after the first good probe so many jobs are back in the primary.
-	Recovery(d time.Duration, jobs int)
+	// long after the first good probe so many jobs are back in the primary. of is
+	// one of them, nil: none is known.
+	Recovery(d time.Duration, jobs int, of *job.Job)
+	// Moved: these jobs are in the primary now, by the migration of that id.
+	Moved(migration string, jobs []job.Info)
 	// Migrated: the migration of that id has ended.
 	Migrated(migration string, jobs int, took time.Duration)
 	// Joined: this job and another one of its id were one, and are.
@@ -98,7 +101,8 @@ type deaf struct{}
 
 func (deaf) ModeChanged(job.Mode, job.Mode, string) {}
 func (deaf) Fallback(string, int)                   {}
-func (deaf) Recovery(time.Duration, int)            {}
+func (deaf) Recovery(time.Duration, int, *job.Job)  {}
+func (deaf) Moved(string, []job.Info)               {}
 func (deaf) Migrated(string, int, time.Duration)    {}
 func (deaf) Joined(string, job.Info)                {}
 func (deaf) DataLoss(string, int)                   {}

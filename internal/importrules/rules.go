@@ -38,6 +38,10 @@ var rules = []rule{
 		why:  "the vocabulary of all packages: what it imported, every package would depend on",
 	},
 	{
+		path: "api/...", own: []string{"job"},
+		why: "the messages of the admin API are a wire format: whoever asks and whoever answers share them, and nothing else",
+	},
+	{
 		path: "memdelay/...", own: []string{"job", "subjects"}, others: true, except: []string{redis, nats},
 		why: "a store knows the contract in job and its own medium: nothing of the other store, of NATS or of who calls it",
 	},
@@ -50,25 +54,29 @@ var rules = []rule{
 		why: "it composes a store that can fail and local ones, and is itself a job.Store: nothing of Redis, of NATS or of the bridge",
 	},
 	{
-		path: "adapter/...", own: []string{"job", "subjects", "internal/failpoint"}, others: true, except: []string{redis},
+		path: "adapter/...", own: []string{"api", "job", "subjects", "internal/failpoint", "internal/natstrace"}, others: true, except: []string{redis},
 		why: "the adapter knows stores as job.Store alone, so that each can take another's place at run time",
 	},
 	{
-		path: "client/...", own: []string{"job", "subjects"}, others: true, except: []string{redis},
+		path: "client/...", own: []string{"api", "job", "subjects", "internal/natstrace"}, others: true, except: []string{redis},
 		why: "programs that schedule jobs speak NATS alone; the stores must stay out of their builds",
 	},
 	{
-		path: "workers/...", own: []string{"job", "subjects", "internal/failpoint"}, others: true, except: []string{redis},
+		path: "workers/...", own: []string{"job", "subjects", "internal/failpoint", "internal/natstrace"}, others: true, except: []string{redis},
 		why: "programs that run jobs speak NATS alone; the stores must stay out of their builds",
 	},
 	{
 		path: "cmd/...", others: true,
-		own: []string{"adapter/...", "client/...", "job", "memdelay/...", "redisdelay/...", "subjects", "workers/..."},
+		own: []string{"adapter/...", "api", "client/...", "job", "memdelay/...", "redisdelay/...", "subjects", "workers/..."},
 		why: "the wiring sees every part, but what only tests need is not shipped",
 	},
 	{
 		path: "internal/failpoint/...",
 		why:  "it is the one test support that is shipped, as an empty function",
+	},
+	{
+		path: "internal/natstrace/...", others: true, except: []string{redis},
+		why: "it carries trace context in NATS headers for the bridge, its clients and its workers, and knows none of them",
 	},
 	{
 		path: "internal/...", others: true,

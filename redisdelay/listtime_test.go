@@ -1,0 +1,111 @@
+package redisdelay
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/testredis"
+	"github.com/delaybridge/delaybridge/job"
+)
+
+// heldAtMost is how long one call of a list may hold Redis.
+const heldAtMost = 5 * time.Millisecond
+
+// TestListHoldsRedisBriefly lists many jobs, half of them due at one instant, page by
+// page, and asks Redis how long the calls took: a call on average, since others want
+// the processor too; with DELAYBRIDGE_SOAK every single one, of a million jobs.
+func TestListHoldsRedisBriefly(t *testing.T) {
+	jobs, each := 30_000, os.Getenv("DELAYBRIDGE_SOAK") != ""
+	if each {
+		jobs = 1_000_000
+	}
+	ctx := context.Background()
+	server := testredis.Start(t, "--appendonly", "no")
+	s, c := open(t, server.URL()), raw(t, server)
+	due := job.At(time.Now().Add(time.Hour))
+	for n := 0; n < jobs; n += 1000 {
+		batch := benchJobs(1000, generatedID)
+		for i := range batch {
+			batch[i].Due = due
+			if i%2 == 0 {
+				batch[i].Due += job.Time(n + i)
+			}
+			batch[i].Target = fmt.Sprintf("orders.%d", i%20)
+		}
+		if _, err := s.Put(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, q := range map[string]job.Query{
+		"all": {Limit: 1000}, "one target": {Limit: 1000, Target: "orders.7"}, "small pages": {Limit: 100, Target: "orders.8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, args := range [][]any{
+				{"config", "set", "slowlog-log-slower-than", heldAtMost.Microseconds(), "slowlog-max-len", 10_000},
+				{"slowlog", "reset"}, {"config", "resetstat"},
+			} {
+				if err := c.Do(ctx, args...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found, pages := 0, 0
+			for begin := true; begin || q.Cursor != ""; begin = false {
+				p, err := s.List(ctx, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.Cursor = p.Cursor
+				found, pages = found+len(p.Jobs), pages+1
+			}
+			want := jobs
+			if q.Target != "" {
+				want /= 20
+			}
+			slow, err := c.SlowLogGet(ctx, 10_000).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var worst time.Duration
+			for _, l := range slow {
+				worst = max(worst, l.Duration)
+			}
+			mean := meanCall(t, c)
+			t.Logf("%d jobs on %d pages, %v a call, %d calls over %v, worst %v", found, pages, mean, len(slow), heldAtMost, worst)
+			if found != want {
+				t.Errorf("%d jobs listed, want %d", found, want)
+			}
+			if mean > heldAtMost || each && len(slow) > 0 {
+				t.Errorf("%d calls held Redis for over %v, the worst for %v, one on average for %v", len(slow), heldAtMost, worst, mean)
+			}
+		})
+	}
+}
+
+// meanCall is how long a script took on average since the statistics were reset.
+func meanCall(t *testing.T, c *redis.Client) time.Duration {
+	t.Helper()
+	info, err := c.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		if stat, ok := strings.CutPrefix(line, "cmdstat_evalsha:"); ok {
+			_, stat, _ = strings.Cut(stat, "usec_per_call=")
+			stat, _, _ = strings.Cut(stat, ",")
+			us, err := strconv.ParseFloat(stat, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Duration(us * float64(time.Microsecond))
+		}
+	}
+	t.Fatalf("no scripts in %q", info)
+	return 0
+}
