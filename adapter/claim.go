@@ -188,9 +188,10 @@ func (b *Bridge) buryUnfit(ctx context.Context, ds []job.Delivery) []job.Deliver
 	live := ds[:0]
 	for i := range ds {
 		if reason := b.unfit(&ds[i], now); reason != "" {
+			stored := b.tracing.stored(ds[i].Header)
 			dead = append(dead, settlement{
 				Settlement: job.Settlement{Ref: ds[i].Ref(), Outcome: job.Bury, Target: ds[i].Target, Reason: reason},
-				until:      ds[i].Deadline,
+				until:      ds[i].Deadline, trace: stored, span: b.tracing.settle(stored, job.Bury, startOf(b.tracing)),
 			})
 			continue
 		}
@@ -289,6 +290,9 @@ func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot, ahead time.Duratio
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.asked = l.stored
+	if l.paused {
+		return 0, nil, 0 // its end lists the lane again
+	}
 	if l.parked != notParked {
 		return 1, nil, 0
 	}
@@ -328,7 +332,7 @@ func (d *dispatcher) claimedAside(l *lane, n int, next job.Time) {
 	if l.waiting = next != 0 || l.aside > 0; !l.waiting {
 		if l.parked == notParked || (n == 0 && l.win.inFlight == 0) {
 			l.parked = notParked
-			if !l.directed() {
+			if !l.blocks() {
 				d.unblock(l)
 			}
 		}
@@ -358,7 +362,7 @@ func (d *dispatcher) takeProbes(now job.Time) (due []*lane, next job.Time) {
 	var open []*lane
 	for _, l := range d.blocked {
 		switch {
-		case l.parked == notParked:
+		case l.parked == notParked || l.paused:
 			continue
 		case l.probeAt > now || len(due) >= probesPerRound:
 		case l.probing && l.parked != silent:

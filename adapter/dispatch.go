@@ -45,12 +45,14 @@ type dispatcher struct {
 	probes    job.Time // when the next probe is due, zero: none planned
 	orphansAt job.Time // when orphans are looked for again
 	limit     func() int
-	starving  int      // lanes that wait for a worker's slot
-	claimerAt job.Time // up to when the claimer sleeps; zero: it does not
+	paused    subjects.Matcher // targets that operators have paused
+	starving  int              // lanes that wait for a worker's slot
+	claimerAt job.Time         // up to when the claimer sleeps; zero: it does not
 
 	bridge  string // the id of this one
 	workers map[string]*worker
 	owners  *owners
+	tracing *tracing
 	renewal time.Duration // of what people see of owners
 	ahead   time.Duration // how long before they are due jobs are claimed
 	link    uint64        // how often the connection had been made anew
@@ -77,7 +79,7 @@ type sharedWindow struct {
 func newDispatcher(cfg Config, now func() job.Time, limit func() int) (*dispatcher, error) {
 	d := &dispatcher{
 		now: now, ticks: tickClock(), limit: limit,
-		bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil), renewal: cfg.OwnerRenewal, ahead: cfg.ClaimAhead,
+		tracing: newTracing(&cfg), bridge: cfg.ID, workers: make(map[string]*worker), owners: newOwners(cfg.OwnerKeys != nil), renewal: cfg.OwnerRenewal, ahead: cfg.ClaimAhead,
 		flights: make(map[string]*flight), lanes: make(map[string]*lane),
 		wakeClaim: make(chan struct{}, 1), wakeFire: make(chan struct{}, 1), wakeLease: make(chan struct{}, 1),
 		probeMin: cfg.ProbeMin, probeMax: cfg.ProbeMax,
@@ -112,7 +114,7 @@ func (d *dispatcher) due(t job.Time) {
 func (d *dispatcher) lane(target string) *lane {
 	l := d.lanes[target]
 	if l == nil {
-		l = &lane{target: target, win: d.window(target), blockedAt: -1}
+		l = &lane{target: target, win: d.window(target), paused: d.paused.Match(target), blockedAt: -1}
 		d.lanes[target] = l
 		for _, w := range d.workers {
 			if w.takes() && w.covers.Match(target) {
@@ -145,7 +147,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 			d.lost(old)
 		}
 		d.flights[f.ID] = f
-		if !d.assign(f) || !fromAside && f.lane.blocks() {
+		if !d.assign(f) || f.lane.paused || !fromAside && f.lane.blocks() {
 			d.putAside(f)
 			aside = append(aside, f)
 			continue
@@ -177,7 +179,7 @@ func (d *dispatcher) assign(f *flight) bool {
 		return false
 	}
 	d.own(f, w)
-	f.direct, f.trace = true, traceOf(f.Header)
+	f.direct = true
 	return true
 }
 

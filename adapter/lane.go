@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/job"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // flight is one delivery under a lease that this bridge holds, from its claim
@@ -11,17 +12,17 @@ import (
 type flight struct {
 	job.Delivery
 	lane     *lane
-	sent     bool    // published; before that it waits in a heap
-	link     uint64  // how often the connection had been made anew before the publish
-	probe    bool    // sent to find out whether a parked target takes jobs again
-	gone     bool    // ended or given back
-	direct   bool    // sent to its worker rather than to its target
-	win      *window // in which it counts once sent; nil: its worker's slots count
-	worker   *worker // who owns it; nil: a plain worker, whoever that is
-	trace    string  // the producer's trace context, for owner messages
-	seen     uint64  // the worker's heartbeat that listed it last
-	absences int     // heartbeats in a row that did not
-	since    ticks   // when it became ready; once sent: from when its lease and its age count
+	sent     bool              // published; before that it waits in a heap
+	link     uint64            // how often the connection had been made anew before the publish
+	probe    bool              // sent to find out whether a parked target takes jobs again
+	gone     bool              // ended or given back
+	direct   bool              // sent to its worker rather than to its target
+	win      *window           // in which it counts once sent; nil: its worker's slots count
+	worker   *worker           // who owns it; nil: a plain worker, whoever that is
+	trace    trace.SpanContext // of its publish, or else the stored one
+	seen     uint64            // the worker's heartbeat that listed it last
+	absences int               // heartbeats in a row that did not
+	since    ticks             // when it became ready; once sent: from when its lease and its age count
 }
 
 // ticks is a point in time by a clock that nobody sets, in microseconds: a lease
@@ -50,7 +51,7 @@ func (f *flight) renew(now job.Time, at ticks) {
 func (f *flight) ending(o job.Outcome, at job.Time) settlement {
 	return settlement{
 		Settlement: job.Settlement{Ref: f.Ref(), Outcome: o, At: at, Target: f.Target, Due: f.Due},
-		until:      f.Deadline,
+		until:      f.Deadline, trace: f.trace,
 	}
 }
 
@@ -73,13 +74,14 @@ const (
 //
 // While a lane is parked or waiting, the store sets its due jobs aside and
 // they are claimed from there: at most one per probe, or as the window has
-// room.
+// room. A lane of any state may be paused besides: then they stay there.
 type lane struct {
 	target  string
 	win     *window
 	ready   dueQueue // claimed and due, waiting for room
 	active  bool     // listed in dispatcher.active
 	settled bool     // a worker has settled something
+	paused  bool     // by an operator: nothing is sent
 
 	out       int      // deliveries sent and not ended
 	stored    uint64   // times that jobs were set aside
@@ -113,14 +115,14 @@ type lane struct {
 const patience = 250 * time.Millisecond
 
 // blocks reports whether the store must set the lane's due jobs aside.
-func (l *lane) blocks() bool { return l.directed() || l.busyAside() }
+func (l *lane) blocks() bool { return l.paused || l.directed() || l.busyAside() }
 
 // busyAside reports whether the store holds jobs of the lane aside, or may.
 func (l *lane) busyAside() bool { return l.parked != notParked || l.waiting || l.aside > 0 }
 
 // canSend reports whether the next ready job may be published.
 func (l *lane) canSend() bool {
-	if l.ready.len() == 0 {
+	if l.ready.len() == 0 || l.paused {
 		return false
 	}
 	f := l.ready.top()
@@ -139,7 +141,7 @@ func (l *lane) hunger() int {
 }
 
 // wanting reports whether the lane has jobs set aside that it may send.
-func (l *lane) wanting() bool { return l.waiting && l.parked == notParked }
+func (l *lane) wanting() bool { return l.waiting && l.parked == notParked && !l.paused }
 
 // measure notes a claim of jobs set aside at now. A fast lane claims ahead what
 // it settles in half its patience, so that the next round trip overlaps with

@@ -82,3 +82,29 @@ func ParseWorker(prefix, kind, subject string) (worker string, ok bool) {
 	k, worker, _ := strings.Cut(rest, ".")
 	return worker, k == kind && CheckWorkerID(worker) == nil
 }
+
+// API returns the subject of a verb of the admin API; that for the jobs of one
+// target alone, unless target is empty.
+func API(prefix, verb, target string) string {
+	if target == "" {
+		return prefix + ".api." + verb
+	}
+	return prefix + ".api." + verb + "." + target
+}
+
+// APITarget returns the target in a subject of [API]; empty: it has none. ok is
+// false when it is no subject of the verb.
+func APITarget(prefix, verb, subject string) (target string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, API(prefix, verb, ""))
+	if !ok || rest == "" {
+		return "", ok
+	}
+	return strings.CutPrefix(rest, ".")
+}
+
+// PeerAPI returns the subject on which a bridge answers its peers for what its disk
+// alone holds.
+func PeerAPI(prefix, bridge string) string { return prefix + ".sys.api." + bridge }
+
+// Paused returns the subject on which bridges tell each other what is paused.
+func Paused(prefix string) string { return prefix + ".sys.paused" }

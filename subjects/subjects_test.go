@@ -90,3 +90,17 @@ func BenchmarkParseAck(b *testing.B) {
 		}
 	}
 }
+
+func TestAPISubjects(t *testing.T) {
+	for _, target := range []string{"", "orders", "orders.x.y"} {
+		got, ok := APITarget("a.b", "get", API("a.b", "get", target))
+		if got != target || !ok {
+			t.Errorf("target %q: %q, %v", target, got, ok)
+		}
+	}
+	for _, s := range []string{"a.b.api.gets", "a.b.api.getx.y", "a.b.api", "a.api.get", ""} {
+		if target, ok := APITarget("a.b", "get", s); ok {
+			t.Errorf("%q is taken for get, target %q", s, target)
+		}
+	}
+}

@@ -22,16 +22,20 @@ func readKnown(dir string) ([]byte, error) {
 }
 
 // writeKnown replaces the file in dir, durably.
-func writeKnown(dir string, known []byte) (err error) {
-	path := filepath.Join(dir, knownFile)
+func writeKnown(dir string, known []byte) error {
+	return replaceFile(filepath.Join(dir, knownFile), known)
+}
+
+// replaceFile makes data the content of the file at path, durably and in one step.
+func replaceFile(path string, data []byte) error {
 	next := path + ".new"
-	if err := writeSynced(next, known); err != nil {
+	if err := writeSynced(next, data); err != nil {
 		return err
 	}
 	if err := os.Rename(next, path); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
+	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
