@@ -24,7 +24,7 @@ define need
 	{ echo "$(1) cannot be installed here: install it by hand, so that it is on PATH, and run this again" >&2; exit 1; }; }
 endef
 
-.PHONY: help build test test-js race fuzz bench soak soak-local soak-all bench-workers vet staticcheck vuln fmt-check tidy-check redis-server cc npm
+.PHONY: help build test test-js test-rules race fuzz bench soak soak-local soak-all bench-workers vet staticcheck vuln fmt-check tidy-check redis-server cc npm promtool
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-js: build npm ## run the nats.js examples against a bridge of its own; inst
 		echo "$$log"; \
 	done; \
 	export NATS_URL=$${BASH_REMATCH[1]}; timeout 60 node walk.mjs; timeout 60 node worker-check.mjs
+
+test-rules: promtool ## check the alert rules and their tests; installs promtool if it is missing
+	cd monitoring && promtool check rules rules.yaml && promtool test rules rules_test.yaml
 
 race: redis-server cc ## run the unit tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m $(UNIT)
@@ -111,6 +114,9 @@ redis-server:
 
 npm: # with node
 	$(call need,npm,npm)
+
+promtool:
+	$(call need,promtool,prometheus)
 
 cc: # the race detector needs cgo
 	$(call need,gcc,gcc libc6-dev)

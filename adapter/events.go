@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"sync"
@@ -8,10 +9,24 @@ import (
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // eventVersion is the version of the form of all events.
 const eventVersion = 1
+
+// The names of the events; docs/events.md.
+const (
+	eventRejected  = "rejected"
+	eventDead      = "dead"
+	eventOrphaned  = "orphaned"
+	eventDegraded  = "degraded"
+	eventRecovered = "recovered"
+	eventMigrated  = "migrated"
+	eventDataLoss  = "data_loss"
+)
+
+var eventNames = []string{eventRejected, eventDead, eventOrphaned, eventDegraded, eventRecovered, eventMigrated, eventDataLoss}
 
 // eventHead is what all events have in common.
 type eventHead struct {
@@ -63,8 +78,64 @@ type dataLossEvent struct {
 	Offered int    `json:"offered"` // jobs that the journal of this bridge could make good for
 }
 
+// orphanedEvent is published when jobs are taken from a worker, or from a bridge,
+// that is gone: once for all that it had.
+type orphanedEvent struct {
+	Bridge string   `json:"bridge"`
+	Worker string   `json:"worker,omitempty"` // whose they were; none: plain workers'
+	Lost   string   `json:"lost,omitempty"`   // the bridge that had made the leases and is gone
+	Why    string   `json:"why"`
+	Jobs   int      `json:"jobs"`
+	IDs    []string `json:"ids"` // the first orphanIDs of them
+}
+
+// orphanIDs is how many jobs an orphanedEvent names.
+const orphanIDs = 20
+
+// orphaned tells that fs have been taken from a worker.
+func (b *Bridge) orphaned(worker, why string, fs ...[]*flight) {
+	e := orphanedEvent{Bridge: b.cfg.ID, Worker: worker, Why: why}
+	for _, part := range fs {
+		for _, f := range part {
+			e.add(f.ID)
+		}
+	}
+	b.event(eventOrphaned, e)
+}
+
+func (e *orphanedEvent) add(id string) {
+	if e.Jobs++; len(e.IDs) < orphanIDs {
+		e.IDs = append(e.IDs, id)
+	}
+}
+
+// heir is whom jobs were taken from that nobody looks after any more.
+type heir struct{ bridge, worker string }
+
+// orphans gathers jobs whose bridge is gone, to tell of them at once.
+type orphans map[heir]*orphanedEvent
+
+// add notes a job whose lease had that owner.
+func (o orphans) add(owner, id string) {
+	bridge, worker := job.SplitOwner(owner)
+	k := heir{bridge, worker}
+	if o[k] == nil {
+		o[k] = &orphanedEvent{Worker: worker, Lost: bridge, Why: "bridge_gone"}
+	}
+	o[k].add(id)
+}
+
+// tell publishes what was gathered.
+func (o orphans) tell(b *Bridge) {
+	for _, e := range o {
+		e.Bridge = b.cfg.ID
+		b.event(eventOrphaned, e)
+	}
+}
+
 // event publishes an event for whoever listens.
 func (b *Bridge) event(name string, body any) {
+	b.metrics.events.WithLabelValues(name).Inc()
 	data, err := encodeEvent(name, body)
 	if err == nil {
 		err = b.in.Publish(subjects.Event(b.cfg.Prefix, name), data)
@@ -123,6 +194,12 @@ type limitedLog struct{ pace pace }
 
 // Log writes msg unless one of the same kind was written just now.
 func (l *limitedLog) Log(logger *slog.Logger, msg string, args ...any) {
+	l.LogOf(trace.SpanContext{}, logger, msg, args...)
+}
+
+// LogOf is Log of a line about one job, whose trace is that of sc; handlers find it
+// in the context of the line.
+func (l *limitedLog) LogOf(sc trace.SpanContext, logger *slog.Logger, msg string, args ...any) {
 	skipped, ok := l.pace.next()
 	if !ok {
 		return
@@ -130,7 +207,7 @@ func (l *limitedLog) Log(logger *slog.Logger, msg string, args ...any) {
 	if skipped > 0 {
 		args = append(args, "more_since_last", skipped)
 	}
-	logger.Warn(msg, args...)
+	logger.WarnContext(trace.ContextWithSpanContext(context.Background(), sc), msg, args...)
 }
 
 func (b *Bridge) storeFailed(call string, err error) {

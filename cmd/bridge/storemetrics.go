@@ -15,10 +15,10 @@ type storeMetrics struct {
 }
 
 func newStoreMetrics(reg prometheus.Registerer) (*storeMetrics, error) {
-	m := &storeMetrics{reg: reg, syncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "delaybridge_wal_fsync_seconds",
-		Help:    "Time of one sync of a log (local or journal), which confirms all that was written since the one before.",
-		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}}, []string{"log"})}
-	return m, reg.Register(m.syncs)
+	m := &storeMetrics{reg: reg, syncs: prometheus.NewHistogramVec(histogram("delaybridge_wal_fsync_seconds",
+		"Time of one sync of a log (local or journal), which confirms all that was written since the one before.",
+		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5), []string{"log"})}
+	return m, register(reg, m.syncs)
 }
 
 // onSync returns what the log of that name calls after each sync.
@@ -30,7 +30,7 @@ func (m *storeMetrics) onSync(log string) func(time.Duration, int, int) {
 // disk registers what is about the directory of a store.
 func (m *storeMetrics) disk(log string, s *memdelay.Store) error {
 	labels := prometheus.Labels{"log": log}
-	return m.gauges(
+	return register(m.reg,
 		gauge("delaybridge_wal_bytes", "Bytes of a log and its snapshots on disk.", labels, func() float64 { return float64(s.Usage().LogBytes) }),
 		gauge("delaybridge_wal_jobs", "Jobs that a log keeps, dead ones included.", labels, func() float64 { return float64(s.Usage().Jobs) }),
 		gauge("delaybridge_wal_failed", "1 when a log takes nothing now: the disk is full, or a sync has failed.", labels, func() float64 {
@@ -45,10 +45,10 @@ func (m *storeMetrics) disk(log string, s *memdelay.Store) error {
 // local registers what is about the limits of the local store.
 func (m *storeMetrics) local(s *memdelay.Store) error {
 	own := func() float64 { u := s.Usage(); return float64(u.Jobs - u.Adopted) }
-	return m.gauges(
+	return register(m.reg,
 		gauge("delaybridge_local_jobs", "Jobs that count against local.max_jobs.", nil, own),
 		gauge("delaybridge_local_jobs_limit", "local.max_jobs.", nil, func() float64 { return float64(s.Usage().MaxJobs) }),
-		gauge("delaybridge_local_bytes", "Bytes of the jobs in the local store.", nil, func() float64 { return float64(s.Usage().Bytes) }),
+		gauge("delaybridge_local_bytes", "Bytes that count against local.max_bytes.", nil, func() float64 { u := s.Usage(); return float64(u.OwnBytes + u.VerdictBytes) }),
 		gauge("delaybridge_local_bytes_limit", "local.max_bytes.", nil, func() float64 { return float64(s.Usage().MaxBytes) }),
 	)
 }
@@ -57,9 +57,18 @@ func gauge(name, help string, labels prometheus.Labels, value func() float64) pr
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value)
 }
 
-func (m *storeMetrics) gauges(cs ...prometheus.Collector) error {
+// histogram describes one with classic buckets and, for who asks for them, native
+// ones.
+func histogram(name, help string, buckets ...float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+	}
+}
+
+func register(reg prometheus.Registerer, cs ...prometheus.Collector) error {
 	for _, c := range cs {
-		if err := m.reg.Register(c); err != nil {
+		if err := reg.Register(c); err != nil {
 			return err
 		}
 	}
