@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/delaybridge/delaybridge/internal/natstrace"
 	"github.com/delaybridge/delaybridge/subjects"
 )
 
@@ -282,7 +283,15 @@ func (w *Worker) lost(jobs []*Job) {
 
 // inject adds the trace context of ctx to h, which may be nil.
 func (w *Worker) inject(ctx context.Context, h nats.Header) nats.Header {
-	c := injector{h}
+	c := natstrace.Lazy{Header: h}
 	w.cfg.Propagator.Inject(ctx, &c)
-	return c.header
+	return c.Header
+}
+
+// forward returns a header with the trace context of h, nil without one.
+func (w *Worker) forward(h nats.Header) nats.Header {
+	if len(h) == 0 {
+		return nil
+	}
+	return w.inject(w.cfg.Propagator.Extract(context.Background(), natstrace.Header(h)), nil)
 }

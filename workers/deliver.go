@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/delaybridge/delaybridge/internal/failpoint"
+	"github.com/delaybridge/delaybridge/internal/natstrace"
 	"github.com/delaybridge/delaybridge/subjects"
 )
 
@@ -92,7 +93,7 @@ func (w *Worker) claims() (out []*Job) {
 		j.stage = stageClaiming
 		w.ledger.list(j)
 		w.claiming++
-		j.body = w.claimBody
+		j.body, j.header = w.claimBody, w.forward(j.Header)
 		w.expectAnswer(j)
 		out = append(out, j)
 	}
@@ -193,7 +194,7 @@ func (w *Worker) retire() {
 // call runs the handler of j.
 func (w *Worker) call(ctx context.Context, j *Job) error {
 	if len(j.Header) > 0 {
-		ctx = w.cfg.Propagator.Extract(ctx, headerCarrier(j.Header))
+		ctx = w.cfg.Propagator.Extract(ctx, natstrace.Header(j.Header))
 	}
 	if w.cfg.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -78,7 +76,8 @@ func Logging(logger *slog.Logger) Middleware {
 const tracerName = "github.com/delaybridge/delaybridge/workers"
 
 // Tracing runs every handler in a span named process, a child of the one that
-// the delivery names. The outcome carries the span's context. Nil:
+// the delivery names, with the attributes of the semantic conventions for
+// messaging, version 1.43. The outcome carries the span's context. Nil:
 // otel.GetTracerProvider.
 func Tracing(provider trace.TracerProvider) Middleware {
 	return func(next Handler) Handler {
@@ -104,49 +103,10 @@ func Tracing(provider trace.TracerProvider) Middleware {
 func spanAttributes(j *Job) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "nats"),
+		attribute.String("messaging.operation.name", "process"),
 		attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Target),
 		attribute.String("messaging.message.id", j.ID),
 		attribute.Int("delaybridge.attempt", j.Attempt),
 	}
 }
-
-// headerCarrier reads trace context from headers whose names may be spelt in
-// any way: W3C demands lower case, other clients write Traceparent.
-type headerCarrier nats.Header
-
-func (c headerCarrier) Get(key string) string {
-	if v := c[key]; len(v) > 0 {
-		return v[0]
-	}
-	for name, v := range c {
-		if len(name) == len(key) && len(v) > 0 && strings.EqualFold(name, key) {
-			return v[0]
-		}
-	}
-	return ""
-}
-
-func (c headerCarrier) Set(key, value string) { c[key] = []string{value} }
-
-func (c headerCarrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for name := range c {
-		keys = append(keys, strings.ToLower(name))
-	}
-	return keys
-}
-
-// injector writes headers, made when there is one to write.
-type injector struct{ header nats.Header }
-
-func (c *injector) Get(key string) string { return headerCarrier(c.header).Get(key) }
-
-func (c *injector) Set(key, value string) {
-	if c.header == nil {
-		c.header = nats.Header{}
-	}
-	c.header[key] = []string{value}
-}
-
-func (c *injector) Keys() []string { return headerCarrier(c.header).Keys() }
