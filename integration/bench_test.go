@@ -24,7 +24,7 @@ import (
 // servers in processes of their own, as in production.
 
 // benchBridge runs a bridge on Redis, or on the memory store, for b.
-func benchBridge(b *testing.B, useRedis bool) (url string) {
+func benchBridge(b *testing.B, useRedis bool, change ...func(*adapter.Config)) (url string) {
 	b.Helper()
 	url = testnats.Start(b).URL()
 	cfg := adapter.Config{ID: "bench", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -36,6 +36,9 @@ func benchBridge(b *testing.B, useRedis bool) (url string) {
 			b.Fatal(err)
 		}
 		store, storeByte, cfg.Now = rs, subjects.StoreRedis, rs.Now
+	}
+	for _, c := range change {
+		c(&cfg)
 	}
 	conns := adapter.Conns{Intake: benchConn(b, url, adapter.ConnOptions()...), Dispatch: benchConn(b, url, adapter.ConnOptions()...)}
 	br, err := adapter.New(cfg, conns, store, storeByte)

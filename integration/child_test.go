@@ -43,7 +43,7 @@ func (s *system) armed(p failpoint.Point, nth int, id string, flags ...string) *
 		args = append(args, "--nats-url", s.nats.URL())
 	}
 	c := &child{t: s.t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
-	c.cmd.Env = childEnv(p, nth)
+	c.cmd.Env = append(childEnv(p, nth), s.env...)
 	// It must not outlive a test process that is killed.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	logged, err := c.cmd.StderrPipe()

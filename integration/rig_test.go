@@ -59,7 +59,8 @@ type system struct {
 	t                  *testing.T
 	kind               storeKind
 	nats               *testnats.Server
-	dir                string // of what children keep on disk
+	dir                string   // of what children keep on disk
+	env                []string // what children have in their environment besides
 	memory             *memdelay.Store
 	redis              *testredis.Server
 	url                string                    // of Redis, as bridges see it

@@ -1,0 +1,112 @@
+package adapter
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/subjects"
+)
+
+// violation is how the server says that a subject is not allowed.
+var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+
+// refusals tells the operator what the server does not allow this bridge. Each kind
+// of subject has its own pace: a target must not hide that answers go nowhere.
+type refusals struct {
+	mu   sync.Mutex
+	logs map[string]*limitedLog
+}
+
+// of returns the log of refusals of one kind.
+func (r *refusals) of(kind string) *limitedLog {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.logs == nil {
+		r.logs = make(map[string]*limitedLog)
+	}
+	l := r.logs[kind]
+	if l == nil {
+		l = new(limitedLog)
+		r.logs[kind] = l
+	}
+	return l
+}
+
+// watchErrors makes both connections report what the server refuses.
+func (b *Bridge) watchErrors() {
+	for _, nc := range []*nats.Conn{b.in, b.out} {
+		nc.SetErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+			m := violation.FindStringSubmatch(err.Error())
+			switch {
+			case m == nil:
+				b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
+			case strings.EqualFold(m[1], "publish"):
+				b.publishRefused(m[2], nc == b.out)
+			default:
+				b.subscribeRefused(m[2])
+			}
+		})
+	}
+}
+
+// subscribeRefused logs that the server has refused a subscription.
+func (b *Bridge) subscribeRefused(subject string) {
+	allow := subject
+	if strings.HasPrefix(subject, inboxes) {
+		allow = inboxes + ">"
+	}
+	b.refusals.of("subscribe "+allow).Log(b.cfg.Logger, "the server does not let this bridge subscribe: allow it in the bridge's permissions",
+		"subject", subject, "allow", allow)
+}
+
+// publishRefused logs that the server has refused to publish to subject, and parks
+// what was to go to that target.
+func (b *Bridge) publishRefused(subject string, dispatching bool) {
+	allow, lost := b.publishes(subject)
+	kind := allow
+	if allow == subject { // there may be any number of them
+		kind = "other"
+	}
+	b.refusals.of("publish "+kind).Log(b.cfg.Logger, "the server does not let this bridge publish: allow it in the bridge's permissions",
+		"subject", subject, "allow", allow, "without", lost)
+	if !dispatching {
+		return
+	}
+	if worker, ok := subjects.ParseWorker(b.cfg.Prefix, subjects.KindJob, subject); ok {
+		b.settler.add(b.unanswered(b.disp.refusedBy(worker))...)
+		return
+	}
+	b.settler.add(b.park(b.disp.refused(subject), noPermission)...)
+}
+
+const inboxes = "_INBOX."
+
+// publishes returns the pattern that has to be allowed so that a bridge can publish
+// to subject, and what is lost without it.
+func (b *Bridge) publishes(subject string) (allow, lost string) {
+	own, ok := strings.CutPrefix(subject, b.cfg.Prefix+".")
+	switch {
+	case strings.HasPrefix(subject, inboxes):
+		return inboxes + ">", "producers and workers get no answers"
+	case !ok:
+		return subject, "a target gets no jobs, or an answer is not sent"
+	}
+	kind, _, _ := strings.Cut(own, ".")
+	allow = subjects.WorkerWildcard(b.cfg.Prefix, kind)
+	switch kind {
+	case "event":
+		return b.cfg.Prefix + ".event.>", "events reach nobody"
+	case "sys":
+		return b.cfg.Prefix + ".sys.>", "bridges do not hear of each other"
+	case subjects.KindJob:
+		return allow, "jobs are not sent to workers themselves"
+	case subjects.KindPing:
+		return allow, "the death of a worker is noticed by its heartbeats alone"
+	case subjects.KindOwner:
+		return allow, "other bridges do not know which slots of workers are taken"
+	}
+	return subject, "an answer is not sent"
+}
