@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/adapter"
+	"github.com/delaybridge/delaybridge/adapter/admin"
 	"github.com/delaybridge/delaybridge/client"
 	"github.com/delaybridge/delaybridge/internal/testnats"
 	"github.com/delaybridge/delaybridge/memdelay"
@@ -22,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
 
-func connect(t *testing.T, srv *testnats.Server, opts ...nats.Option) *nats.Conn {
+func connect(t testing.TB, srv *testnats.Server, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(srv.URL(), opts...)
 	if err != nil {
@@ -33,9 +35,9 @@ func connect(t *testing.T, srv *testnats.Server, opts ...nats.Option) *nats.Conn
 }
 
 // startBridge runs a bridge with the prefix "later" until the test ends.
-func startBridge(t *testing.T, srv *testnats.Server) {
+func startBridge(t testing.TB, srv *testnats.Server) {
 	t.Helper()
-	store := memdelay.New(memdelay.Options{MaxJobs: 10})
+	store := memdelay.New(memdelay.Options{MaxJobs: 30_000})
 	conns := adapter.Conns{Intake: connect(t, srv, adapter.ConnOptions()...), Dispatch: connect(t, srv, adapter.ConnOptions()...)}
 	b, err := adapter.New(adapter.Config{ID: "test", Prefix: "later", Drain: time.Second}, conns, store, subjects.StoreLocal)
 	if err != nil {
@@ -51,9 +53,15 @@ func startBridge(t *testing.T, srv *testnats.Server) {
 		}
 	})
 	<-b.Ready()
+	service, err := admin.Serve(connect(t, srv), admin.Options{Bridge: b, Store: store, Prefix: "later", Version: "1.0.0", Logger: slog.New(slog.DiscardHandler),
+		Config: func() map[string]string { return map[string]string{"prefix": "later"} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Stop)
 }
 
-func newClient(t *testing.T, nc *nats.Conn, o client.Options) *client.Client {
+func newClient(t testing.TB, nc *nats.Conn, o client.Options) *client.Client {
 	t.Helper()
 	c, err := client.New(nc, o)
 	if err != nil {
