@@ -166,6 +166,7 @@ func (b *Bridge) owned(e *settlement) {
 		d.adopt(*e.delivery, w)
 	case f != nil && !f.gone && f.Ref().Is(e.Ref) && f.worker != w:
 		d.own(f, w)
+		b.metrics.owned.observe(d.now().Sub(f.Next), f.trace)
 		f.renew(d.now(), d.ticks())
 		d.owners.claimed(f)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,7 @@ type Bridge struct {
 	in, out   *nats.Conn
 	metrics   *metrics
 	log       logs
+	tracing   *tracing
 
 	allow   atomic.Pointer[subjects.Matcher]
 	limit   atomic.Int64 // ceiling of new lanes
@@ -36,6 +36,7 @@ type Bridge struct {
 	peers   *peers
 
 	exchange *exchange
+	pauses   *pauses
 
 	beats       chan *nats.Msg     // of workers
 	questions   *gather[*question] // those to be answered
@@ -46,6 +47,8 @@ type Bridge struct {
 	started     job.Time
 
 	fullEvents pace
+	refusals   refusals
+	trust      trust
 }
 
 // Conns are the two connections of a bridge: deliveries must not wait behind
@@ -81,20 +84,27 @@ func New(cfg Config, conns Conns, store job.Store, storeByte byte) (*Bridge, err
 		return nil, err
 	}
 	var err error
+	if b.trust, err = newTrust(cfg); err != nil {
+		return nil, err
+	}
 	if b.metrics, err = newMetrics(&b.cfg); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if b.disp, err = newDispatcher(cfg, b.now, func() int { return int(b.limit.Load()) }); err != nil {
 		return nil, err
 	}
+	b.tracing = b.disp.tracing
 	b.beats, b.questions, b.signs = make(chan *nats.Msg, beatQueue), newGather[*question](), newGather[string]()
 	b.byes = subjects.Worker(cfg.Prefix, subjects.KindBye, "")
 	b.pongs, b.reconstruct, b.started = conns.Dispatch.NewInbox(), make(chan struct{}, 1), b.now()
 	wake(b.reconstruct)
 	b.intake, b.settler, b.barrier, b.peers = newIntake(b), newSettler(), newGather[*flight](), newPeers(b)
-	b.exchange = newExchange(b)
+	b.exchange, b.pauses = newExchange(b), newPauses(b)
 	if s := b.exchange.store; s != nil {
 		b.metrics.mode(s.Mode())
+	}
+	if err := b.cfg.Registerer.Register(newBridgeGauges(b)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return b, nil
 }
@@ -154,18 +164,23 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	workers, err := b.listenWorkers()
 	acks, ackErr := b.peers.serve(b.cfg.ID)
-	if err = cmp.Or(err, ackErr); err == nil {
+	pauses, pauseErr := b.pauses.listen()
+	if err = cmp.Or(err, ackErr, pauseErr); err == nil {
 		err = b.intake.subscribe()
 	}
 	if err != nil {
 		stopWorkers(workers)
+		if pauses != nil {
+			_ = pauses.Unsubscribe()
+		}
 		endSettling()
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	intake.Go(func() { b.intake.run(work, stopIntake) })
 	intake.Go(func() { b.intake.relieve(work, stopIntake) })
-	for _, loop := range []func(context.Context){b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop,
-		b.beatLoop, b.answerLoop, b.ownerLoop, b.keysLoop, b.recoverLoop} {
+	b.pauses.start(ctx)
+	for _, loop := range []func(context.Context){b.pauses.loop, b.claimLoop, b.fireLoop, b.barrierLoop, b.expireLoop, b.pruneLoop,
+		b.beatLoop, b.answerLoop, b.ownerLoop, b.keysLoop, b.recoverLoop, b.countLoop} {
 		dispatching.Go(func() { loop(dispatch) })
 	}
 	exchange, stopExchange := context.WithCancel(work)
@@ -181,7 +196,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	// A store that does not answer must not hold the stop up.
 	defer time.AfterFunc(b.cfg.Drain+stopGrace, cancelWork).Stop()
 	b.peers.stopListening()
-	stopWorkers(workers) // peers answer them
+	stopWorkers(workers)     // peers answer them
+	_ = pauses.Unsubscribe() // fails only when the connection is closed
 	stopExchange()
 	exchanging.Wait() // it joins and leaves the intake
 	b.intake.leave()
@@ -252,28 +268,6 @@ func (d *dispatcher) inFlight() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.flights)
-}
-
-var publishRefused = regexp.MustCompile(`(?i)permissions violation for publish to "([^"]+)"`)
-
-// watchErrors makes the dispatching connection report refused publishes.
-func (b *Bridge) watchErrors() {
-	b.out.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		m := publishRefused.FindStringSubmatch(err.Error())
-		if m == nil {
-			b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
-			return
-		}
-		if worker, ok := subjects.ParseWorker(b.cfg.Prefix, subjects.KindJob, m[1]); ok {
-			b.settler.add(b.unanswered(b.disp.refusedBy(worker))...)
-			return
-		}
-		b.log.publish.Log(b.cfg.Logger, "the server does not let this bridge publish to a target: allow it in the bridge's permissions", "target", m[1])
-		b.settler.add(b.park(b.disp.refused(m[1]), noPermission)...)
-	})
-	b.in.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
-	})
 }
 
 // refusalWindow is how old a publish may be that an asynchronous refusal is

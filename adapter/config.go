@@ -10,6 +10,8 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config is what a Bridge is told. The zero value of a field means its
@@ -36,6 +38,12 @@ type Config struct {
 	// AllowTargets are subject patterns, one of which a target must match;
 	// empty: all targets. Can be reloaded.
 	AllowTargets []string
+	// AllowReplies are subject patterns, one of which a subject that answers or
+	// results go to must match, unless it is an inbox; empty: it may be any.
+	AllowReplies []string
+	// AllowWorkers say which targets workers that own their jobs may take; none:
+	// those they say.
+	AllowWorkers []WorkerRule
 
 	// MaxInFlight is the ceiling of unsettled deliveries per lane; default
 	// 1000. Can be reloaded, for lanes that do not exist yet.
@@ -72,6 +80,10 @@ type Config struct {
 	// be several times in its life; default 5 s.
 	OwnerRenewal time.Duration
 
+	// Pauses keep which targets are paused; none: it is known until this bridge
+	// ends.
+	Pauses []PauseStore
+
 	// Journal says what becomes of jobs with Delay-Durability: local; default:
 	// they are refused.
 	Journal Journal
@@ -91,6 +103,14 @@ type Config struct {
 	Now func() time.Time
 	// Logger; default slog.Default().
 	Logger *slog.Logger
+	// Tracer makes the spans; nil: none are made, and the trace context of a job
+	// passes through as it came.
+	Tracer trace.TracerProvider
+	// Propagator reads and writes trace context; default: W3C's.
+	Propagator propagation.TextMapPropagator
+	// TraceLink makes every delivery the root of a trace of its own, linked to
+	// the one that is stored with the job.
+	TraceLink bool
 	// Registerer for the metrics; default: a registry of its own.
 	Registerer prometheus.Registerer
 }
@@ -175,6 +195,9 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.Propagator == nil {
+		c.Propagator = propagation.TraceContext{}
+	}
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()
 	}
@@ -214,6 +237,9 @@ func (c Config) Validate() error {
 	check(keyIntakeQueue, atLeastOne(c.IntakeQueue))
 	_, err := subjects.NewMatcher(c.AllowTargets)
 	check(keyAllow, err)
+	if _, err := newTrust(c); err != nil {
+		errs = append(errs, err)
+	}
 	if c.JournalAll && c.Journal == NoJournal {
 		check(keyDurability, errors.New("local needs a store on this bridge's disk"))
 	}

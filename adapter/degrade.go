@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/delaybridge/delaybridge/job"
 )
 
@@ -36,12 +38,13 @@ func (b *Bridge) ModeChanged(from, to job.Mode, why string) {
 	b.metrics.mode(to)
 	b.disp.startOver()
 	b.exchange.changed()
+	wake(b.pauses.kick)
 	switch to {
 	case job.ModeLocal:
-		b.event("degraded", modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
+		b.event(eventDegraded, modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
 	case job.ModeRedis:
 		wake(b.reconstruct)
-		b.event("recovered", modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
+		b.event(eventRecovered, modeEvent{Bridge: b.cfg.ID, From: from.String(), To: to.String(), Why: why})
 	}
 }
 
@@ -52,27 +55,37 @@ func (b *Bridge) Fallback(status string, jobs int) {
 }
 
 // Recovery notes how late a job is delivered from this bridge's disk, or how long
-// after the return of the shared store so many are back there.
-func (b *Bridge) Recovery(d time.Duration, jobs int) {
+// after the return of the shared store so many are back there; of is one of them,
+// if it is known.
+func (b *Bridge) Recovery(d time.Duration, jobs int, of *job.Job) {
+	var sc trace.SpanContext
+	if of != nil {
+		sc = b.tracing.stored(of.Header)
+	}
 	for range jobs {
-		b.metrics.recovery.Observe(d.Seconds())
+		b.metrics.recovery.observe(d, sc)
 	}
 }
 
 // Migrated tells that what happened meanwhile is in the shared store.
 func (b *Bridge) Migrated(migration string, jobs int, took time.Duration) {
-	b.event("migrated", migratedEvent{Bridge: b.cfg.ID, Migration: migration, Jobs: jobs, TookMS: took.Milliseconds()})
+	b.tracing.migrated(migration, jobs, took)
+	b.event(eventMigrated, migratedEvent{Bridge: b.cfg.ID, Migration: migration, Jobs: jobs, TookMS: took.Milliseconds()})
 }
+
+// Moved tells which jobs a migration has just moved.
+func (b *Bridge) Moved(migration string, jobs []job.Info) { b.tracing.moved(migration, jobs) }
 
 // Joined tells that a job which was put meanwhile and another one of its id are
 // one now.
 func (b *Bridge) Joined(migration string, j job.Info) {
-	b.event("migrated", migratedEvent{Bridge: b.cfg.ID, Migration: migration, Jobs: 1, ID: j.ID, Target: j.Target})
+	b.event(eventMigrated, migratedEvent{Bridge: b.cfg.ID, Migration: migration, Jobs: 1, ID: j.ID, Target: j.Target})
 }
 
 // DataLoss tells that the shared store has lost jobs.
 func (b *Bridge) DataLoss(why string, offered int) {
-	b.event("data_loss", dataLossEvent{Bridge: b.cfg.ID, Why: why, Offered: offered})
+	b.metrics.dataLosses.Inc()
+	b.event(eventDataLoss, dataLossEvent{Bridge: b.cfg.ID, Why: why, Offered: offered})
 }
 
 // startOver makes every loop act as if it had just begun.

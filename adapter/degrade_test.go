@@ -311,7 +311,7 @@ func TestMetricsOfDegradation(t *testing.T) {
 	store.change(r, job.ModeLocal)
 	r.bridge.Fallback("triggered", 5)
 	r.bridge.Fallback("rejected", 2)
-	r.bridge.Recovery(time.Second, 4)
+	r.bridge.Recovery(time.Second, 4, nil)
 	fallback(5, 0, 2)
 	check(3, "fallback_queue_depth", "instance", "b1", "service", "orders")
 	check(4, "recovery_latency_seconds", "service", "orders")
@@ -356,8 +356,9 @@ func TestSpill(t *testing.T) {
 		<-release
 		return store.Store.Put(ctx, jobs)
 	}
-	r := newRig(t, withStore(store), withConfig(func(c *adapter.Config) { c.IntakeQueue, c.StoreTimeout = queue, time.Minute }))
+	r, reg := measured(t, withStore(store), withConfig(func(c *adapter.Config) { c.IntakeQueue, c.StoreTimeout = queue, time.Minute }))
 	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	becomesMetric(t, reg, 0, "delaybridge_intake_overloaded")
 	events := r.listen("delay.event.rejected")
 	inbox := r.nc.NewRespInbox()
 	replies := r.listen(inbox)
@@ -387,6 +388,7 @@ func TestSpill(t *testing.T) {
 	if took := time.Since(start); took < time.Second {
 		t.Errorf("spilt after %v already", took)
 	}
+	becomesMetric(t, reg, 1, "delaybridge_intake_overloaded")
 	if spilt != room || refused != waiting-room {
 		t.Errorf("%d spilt, %d refused; there was room for %d", spilt, refused, room)
 	}

@@ -74,6 +74,8 @@ func (b *Bridge) expireOnce(ctx context.Context) job.Time {
 // expire decides what becomes of deliveries whose lease ran out in the store;
 // spared is how many of other bridges may still be running.
 func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spared int) {
+	lost := orphans{}
+	defer lost.tell(b)
 	for i := range ds {
 		d := &ds[i]
 		s := settlement{Settlement: job.Settlement{Ref: d.Ref(), Target: d.Target}, until: now.Add(2 * expirePoll)} // then it is found again
@@ -87,6 +89,7 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 		case leaseOver:
 			owner, worker := job.SplitOwner(d.Owner)
 			if f == nil && worker != "" && !(owner != b.cfg.ID && b.exchange.isLive(owner)) {
+				lost.add(d.Owner, d.ID)
 				b.disp.takeOver(*d, worker) // its heartbeats decide
 				s.Outcome, s.At = job.Extend, now.Add(d.AckWait)
 				break
@@ -95,8 +98,15 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 				spared++ // the owner counts from the publish
 				continue
 			}
+			if f == nil && !b.exchange.isLive(owner) {
+				lost.add(d.Owner, d.ID)
+			}
 			b.metrics.expired.Inc()
 			b.again(&s, d, -1, now)
+			if s.trace = b.tracing.stored(d.Header); f != nil && f.trace.IsValid() {
+				s.trace = f.trace
+			}
+			s.span = b.tracing.settle(s.trace, s.Outcome, startOf(b.tracing))
 		}
 		out = append(out, s)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -90,27 +91,35 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 	failpoint.At(failpoint.Leased)
 	var unsent []*flight
 	sent := make([]*flight, 0, len(batch))
-	for _, f := range batch {
+	b.disp.trace(pub, batch)
+	for i, f := range batch {
 		f.link = link
 		if f.direct {
 			b.disp.owners.claimed(f) // ahead of whatever tells that it was released
 		}
-		switch err := pub.publish(f); {
+		err := pub.publish(f)
+		pub.noteSpan(i, err)
+		switch {
 		case err == nil:
-			b.metrics.fired(now.Sub(f.Next))
+			b.metrics.fired(now.Sub(f.Next), f.direct, pub.traces[i])
 			sent = append(sent, f)
 			failpoint.At(failpoint.Published)
 		case errors.Is(err, nats.ErrMaxPayload):
+			b.metrics.notPublished(unpublishedTooLarge, 1)
 			b.giveUp(f, "terminated: larger than the server's max_payload")
 		case errors.Is(err, nats.ErrBadSubject):
+			b.metrics.notPublished(unpublishedTarget, 1)
 			b.giveUp(f, "forbidden target")
 		case errors.Is(err, nats.ErrBadHeaderMsg):
+			b.metrics.notPublished(unpublishedHeader, 1)
 			b.giveUp(f, "terminated: a header name that cannot be sent")
 		default:
-			b.log.publish.Log(b.cfg.Logger, "job not published, it stays due", "target", f.Target, "error", err)
+			b.log.publish.LogOf(f.trace, b.cfg.Logger, "job not published, it stays due", "target", f.Target, "error", err)
+			b.metrics.notPublished(unpublishedConnection, 1)
 			unsent = append(unsent, f)
 		}
 	}
+	pub.endSpans()
 	b.barrier.add(sent...)
 	b.unsent(unsent)
 }
@@ -168,6 +177,9 @@ type publisher struct {
 	store  byte
 	msg    nats.Msg
 	own    [7][1]string
+	trace  *tracing
+	spans  []trace.Span        // of the batch; none without tracing
+	traces []trace.SpanContext // the same, or those that are stored
 	buf    []byte
 	wait   time.Duration // what waitText said last
 	text   string
@@ -176,7 +188,7 @@ type publisher struct {
 }
 
 func newPublisher(b *Bridge) *publisher {
-	return &publisher{conn: b.out, prefix: b.cfg.Prefix, bridge: b.cfg.ID, store: b.storeByte, msg: nats.Msg{Header: nats.Header{}}}
+	return &publisher{conn: b.out, prefix: b.cfg.Prefix, bridge: b.cfg.ID, store: b.storeByte, trace: b.tracing, msg: nats.Msg{Header: nats.Header{}}}
 }
 
 func (p *publisher) publish(f *flight) error {
@@ -184,6 +196,7 @@ func (p *publisher) publish(f *flight) error {
 	for _, h := range f.Header {
 		p.msg.Header[h.Name] = append(p.msg.Header[h.Name], h.Value)
 	}
+	p.trace.carry(f, p.msg.Header)
 	p.buf = subjects.AppendAckSubject(p.buf[:0], p.prefix, p.bridge, subjects.Token{
 		Store: p.store, Shard: f.Shard, Generated: f.Generated, Incarnation: f.Incarnation, Attempt: f.Attempt, Nonce: f.Nonce, ID: f.ID,
 	})
@@ -335,6 +348,7 @@ func (d *dispatcher) finish(fs []*flight) []*flight {
 // been delivered, so the attempt counts; a last attempt keeps its lease. Whether
 // a worker has a job that was sent to it, its heartbeats will tell.
 func (b *Bridge) unconfirmed(fs []*flight, err error) {
+	b.metrics.notPublished(unpublishedUnconfirmed, len(fs))
 	b.log.publish.Log(b.cfg.Logger, "publish not confirmed, the jobs are tried again", "jobs", len(fs), "error", err)
 	var again []*flight
 	for _, f := range fs {

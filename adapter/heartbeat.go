@@ -177,6 +177,9 @@ func (b *Bridge) takeBeats(msgs []beatMsg) (heard bool) {
 		q := read[m.Subject]
 		if q == nil || !bytes.Equal(q.data, m.Data) {
 			p, err := parseBeat(b.cfg.Prefix, m)
+			if err == nil {
+				err = b.trust.worker(p.Worker, p.Subjects)
+			}
 			q = &question{beat: p, err: err, kind: m.kind, data: m.Data}
 			read[m.Subject] = q
 		}
@@ -200,6 +203,7 @@ func (b *Bridge) takeIn(p *beat) {
 	b.release(r.absent)
 	if r.absent != nil {
 		b.metrics.recovered(reasonAbsent, len(r.absent))
+		b.orphaned(p.Worker, reasonAbsent, r.absent)
 		b.log.worker.Log(b.cfg.Logger, "worker does not have jobs that it was given: they go to others", "worker", p.Worker, "jobs", len(r.absent))
 	}
 	if len(r.done) > 0 {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -24,6 +26,8 @@ type intake struct {
 	b    *Bridge
 	msgs chan *nats.Msg
 	subs []*nats.Subscription
+
+	overloaded atomic.Bool // more arrives than the store takes
 }
 
 func newIntake(b *Bridge) *intake {
@@ -76,8 +80,9 @@ func (in *intake) run(ctx context.Context, stop <-chan struct{}) {
 type intakeMsgs struct {
 	b    *Bridge
 	msgs []*nats.Msg
-	jobs []job.Job   // those of them that can be stored
-	from []*nats.Msg // the message of each job
+	jobs []job.Job    // those of them that can be stored
+	from []*nats.Msg  // the message of each job
+	span []trace.Span // of each job; nil without tracing
 	buf  []byte
 }
 
@@ -87,14 +92,16 @@ type putFunc = func(context.Context, []job.Job) ([]job.PutResult, error)
 // handle stores m and what else has arrived, and answers.
 func (in *intakeMsgs) handle(ctx context.Context, m *nats.Msg, more <-chan *nats.Msg, put putFunc) {
 	in.gather(m, more)
-	in.jobs, in.from = in.jobs[:0], in.from[:0]
-	now := in.b.now()
+	in.jobs, in.from, in.span = in.jobs[:0], in.from[:0], in.span[:0]
+	now, began := in.b.now(), startOf(in.b.tracing)
 	for _, m := range in.msgs {
 		var j job.Job
 		if err := in.b.parse(m, now, &j); err != nil {
+			in.b.tracing.refused(m, err)
 			in.b.reject(m, err)
 			continue
 		}
+		in.span = append(in.span, in.b.tracing.receive(&j, began))
 		in.jobs, in.from = append(in.jobs, j), append(in.from, m)
 	}
 	if len(in.jobs) > 0 {
@@ -122,14 +129,16 @@ func (in *intakeMsgs) store(ctx context.Context, put putFunc) {
 	res, err := put(ctx, in.jobs)
 	if err != nil {
 		in.b.storeFailed("put", err)
-		for _, m := range in.from {
+		for i, m := range in.from {
+			failed(in.span[i], in.jobs[i].Target, notStored(err))
 			in.b.reject(m, notStored(err))
 		}
 		return
 	}
-	first := job.Time(0)
+	first, ended := job.Time(0), endOf(in.b.tracing)
 	for i := range res {
 		if res[i].Err != nil {
+			failed(in.span[i], in.jobs[i].Target, job.AsError(res[i].Err))
 			in.b.reject(in.from[i], job.AsError(res[i].Err))
 			continue
 		}
@@ -137,11 +146,13 @@ func (in *intakeMsgs) store(ctx context.Context, put putFunc) {
 			first = due
 		}
 		in.accept(in.from[i], in.jobs[i].ID, res[i])
+		received(in.span[i], &in.jobs[i], &res[i], ended)
 	}
 	if first != 0 {
 		in.b.disp.due(first)
 	}
 	clear(in.jobs)
+	clear(in.span)
 }
 
 // notStored is the answer to a whole batch that a store did not take.
@@ -171,13 +182,13 @@ func (b *Bridge) reject(m *nats.Msg, e *job.Error) {
 		b.respondError(reply, e)
 		if e.Is(job.ErrFull) {
 			if _, ok := b.fullEvents.next(); ok {
-				b.event("rejected", rejectedEvent{Bridge: b.cfg.ID, Subject: cut(m.Subject, 256), Error: e})
+				b.event(eventRejected, rejectedEvent{Bridge: b.cfg.ID, Subject: cut(m.Subject, 256), Error: e})
 			}
 		}
 		return
 	}
-	b.log.rejected.Log(b.cfg.Logger, "message rejected, and nobody asked for an answer", "subject", cut(m.Subject, 128), "error", e)
-	b.event("rejected", rejectedEvent{Bridge: b.cfg.ID, Subject: cut(m.Subject, 256), Error: e})
+	b.log.rejected.LogOf(b.tracing.ofMsg(m), b.cfg.Logger, "message rejected, and nobody asked for an answer", "subject", cut(m.Subject, 128), "error", e)
+	b.event(eventRejected, rejectedEvent{Bridge: b.cfg.ID, Subject: cut(m.Subject, 256), Error: e})
 }
 
 // respondError answers with an error, in the body for JetStream clients and in

@@ -60,6 +60,9 @@ func (o *overload) look(n int, now time.Time) relief {
 	return noRelief
 }
 
+// lasts reports whether an overload is not over yet.
+func (o *overload) lasts(now time.Time) bool { return now.Before(o.until) }
+
 func (o *overload) filling(n int) bool { return n > o.size/2 }
 
 // relieve keeps the queue from running full while the store is too slow, until
@@ -78,13 +81,16 @@ func (in *intake) relieve(ctx context.Context, stop <-chan struct{}) {
 		case <-timer.C:
 		}
 		todo := o.look(len(in.msgs), time.Now())
+		in.overloaded.Store(todo != noRelief || o.lasts(time.Now()))
 		for ; todo != noRelief; todo = o.look(len(in.msgs), time.Now()) {
 			select {
 			case m := <-in.msgs:
 				if todo == spillSome && local != nil {
 					batch.handle(ctx, m, in.msgs, spillOf(local))
 				} else {
-					in.b.reject(m, in.overloadError())
+					err := in.overloadError()
+					in.b.tracing.refused(m, err)
+					in.b.reject(m, err)
 				}
 			default:
 			}

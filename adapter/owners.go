@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 type ownerEvent struct {
 	worker   string
 	ref      job.Ref
-	trace    string
+	trace    trace.SpanContext
 	released bool
 }
 
@@ -177,9 +177,7 @@ func (b *Bridge) tellOwner(msg *nats.Msg, buf []byte, e *ownerEvent) []byte {
 	buf = append(buf, `"}`...)
 	msg.Subject, msg.Data = subjects.Worker(b.cfg.Prefix, subjects.KindOwner, e.worker), buf
 	clear(msg.Header)
-	if e.trace != "" {
-		msg.Header[headerTrace] = []string{e.trace}
-	}
+	b.tracing.inject(e.trace, msg.Header)
 	if err := b.out.PublishMsg(msg); err != nil {
 		b.log.publish.Log(b.cfg.Logger, "owner of a job not told to peers", "worker", e.worker, "error", err)
 	}
@@ -255,16 +253,4 @@ func (d *dispatcher) peerOwns(id string, ref job.Ref, claimed bool) {
 		delete(w.foreign, ref)
 		d.freed(w)
 	}
-}
-
-const headerTrace = "traceparent"
-
-// traceOf returns the producer's trace context.
-func traceOf(header []job.Field) string {
-	for _, h := range header {
-		if strings.EqualFold(h.Name, headerTrace) {
-			return h.Value
-		}
-	}
-	return ""
 }

@@ -260,7 +260,10 @@ func (b *Bridge) checkReplyTo(subject string) error {
 	if err := subjects.CheckReplyTo(b.cfg.Prefix, subject); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(subject, "_INBOX.") && !b.allowed(subject) {
+	if !b.trust.reply(subject) {
+		return job.ErrForbidden.With("delay-reply-to: %q is no inbox and matches no pattern of %s", cut(subject, 64), keyReplies)
+	}
+	if !strings.HasPrefix(subject, inboxes) && !b.allowed(subject) {
 		return job.ErrForbidden.With("delay-reply-to: %q matches no pattern of %s", cut(subject, 64), keyAllow)
 	}
 	return nil
@@ -338,12 +341,11 @@ func (r *request) finish(b *Bridge) *job.Error {
 		return job.ErrSchedule.With("no time given: use delay.in, delay.at, Delay-In, Delay-At or Nats-Schedule")
 	case r.times > 1:
 		return job.ErrSchedule.With("ambiguous: more than one of the subject, Delay-In, Delay-At and Nats-Schedule give a time")
-	case r.job.Due <= 0:
-		return job.ErrSchedule.With("time out of range: before 1970")
-	case r.job.Due.Sub(r.now) > b.cfg.MaxDelay || r.job.Due < r.now-farPast || r.job.Due > r.now+farPast:
-		return job.ErrSchedule.With("time out of range: more than %v (%s) ahead", b.cfg.MaxDelay, keyMaxDelay)
 	case r.job.Replace && !r.hasID:
 		return job.ErrHeader.With("delay-replace: needs Nats-Msg-Id, the id of the job to replace")
+	}
+	if err := b.checkDue(r.job.Due, r.now); err != nil {
+		return err
 	}
 	if r.journal && b.cfg.Journal == WithJournal {
 		r.job.Journal = b.cfg.ID
@@ -354,6 +356,17 @@ func (r *request) finish(b *Bridge) *job.Error {
 	case r.job.Expires == 0:
 		// A job asked for in the past runs at once: its time starts now.
 		r.job.Expires = max(r.job.Due, r.now).Add(b.cfg.Expires)
+	}
+	return nil
+}
+
+// checkDue says why a job may not be due at that time.
+func (b *Bridge) checkDue(due, now job.Time) *job.Error {
+	switch {
+	case due <= 0:
+		return job.ErrSchedule.With("time out of range: before 1970")
+	case due.Sub(now) > b.cfg.MaxDelay || due < now-farPast || due > now+farPast:
+		return job.ErrSchedule.With("time out of range: more than %v (%s) ahead", b.cfg.MaxDelay, keyMaxDelay)
 	}
 	return nil
 }

@@ -87,6 +87,7 @@ func (b *Bridge) reassign(worker, why string, sent, aside []*flight) {
 	}
 	b.settler.add(asideSettlements(aside)...)
 	b.metrics.recovered(why, len(sent))
+	b.orphaned(worker, why, sent, aside)
 	b.log.worker.Log(b.cfg.Logger, "worker is gone, its jobs go to others", "worker", worker, "why", why, "jobs", len(sent)+len(aside))
 }
 

@@ -71,6 +71,8 @@ func (r *recovery) recoverRunningTasks(ctx context.Context, cursor string) (next
 		return "", false // the store says why elsewhere
 	}
 	now := b.now()
+	lost := orphans{}
+	defer lost.tell(b)
 	for i := range page.Jobs {
 		in := &page.Jobs[i]
 		bridge, worker := job.SplitOwner(in.Owner)
@@ -81,6 +83,9 @@ func (r *recovery) recoverRunningTasks(ctx context.Context, cursor string) (next
 				until:      now.Add(in.AckWait),
 			})
 		case worker != "" && r.orphaned(in, bridge):
+			if !b.disp.holds(in.ID) { // else it was taken over before
+				lost.add(in.Owner, in.ID)
+			}
 			b.disp.takeOver(deliveryOf(in), worker)
 		}
 	}

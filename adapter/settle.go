@@ -8,6 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -25,8 +26,10 @@ type settlement struct {
 	reply    string   // who asked to be answered; empty: nobody
 	replyTo  string   // who gets the result; empty: nobody
 	result   []byte
-	delivery *job.Delivery // Own: of which one; nil: not known
-	others   bool          // Own: it is not this bridge's
+	delivery *job.Delivery     // Own: of which one; nil: not known
+	others   bool              // Own: it is not this bridge's
+	trace    trace.SpanContext // what it follows from, as far as known
+	span     trace.Span        // its own; nil: none
 }
 
 // settler takes acknowledgements in and has the store settle them, in two steps
@@ -131,8 +134,8 @@ func (b *Bridge) follow(e *settlement) {
 			b.publishResult(e)
 		}
 	case job.Bury:
-		b.log.dead.Log(b.cfg.Logger, "job is dead", "id", e.ID, "target", e.Target, "reason", e.Reason, "attempt", e.Attempt)
-		b.event("dead", deadEvent{Bridge: b.cfg.ID, ID: e.ID, Target: e.Target, Reason: e.Reason, Attempt: e.Attempt})
+		b.log.dead.LogOf(e.trace, b.cfg.Logger, "job is dead", "id", e.ID, "target", e.Target, "reason", e.Reason, "attempt", e.Attempt)
+		b.event(eventDead, deadEvent{Bridge: b.cfg.ID, ID: e.ID, Target: e.Target, Reason: e.Reason, Attempt: e.Attempt})
 	case job.Retry, job.Release:
 		b.disp.due(e.At)
 	case job.Own:
@@ -154,8 +157,9 @@ type parsedAck struct {
 	ack
 	ref    job.Ref
 	reply  string
-	policy *job.Delivery // what the job says about retries; nil: not known
-	looked bool          // policy is from the store: the delivery is not this bridge's
+	policy *job.Delivery     // what the job says about retries; nil: not known
+	looked bool              // policy is from the store: the delivery is not this bridge's
+	trace  trace.SpanContext // of the worker, or else of the delivery
 }
 
 // translate returns what the acknowledgements ms ask for.
@@ -180,7 +184,7 @@ func (b *Bridge) settlements(ctx context.Context, parsed []parsedAck) []settleme
 	batch := make([]settlement, 0, len(parsed))
 	batch = append(batch, b.unanswered(unanswered)...)
 	b.lookup(ctx, parsed)
-	now := b.now()
+	now, began := b.now(), startOf(b.tracing)
 	for i := range parsed {
 		p := &parsed[i]
 		if p.verb == verbUnanswered || p.verb == verbMeaningless {
@@ -191,6 +195,7 @@ func (b *Bridge) settlements(ctx context.Context, parsed []parsedAck) []settleme
 			b.refuse(p.reply, err)
 			continue
 		}
+		s.span = b.tracing.settle(s.trace, s.Outcome, began)
 		batch = append(batch, s)
 	}
 	return batch
@@ -209,12 +214,16 @@ func (b *Bridge) parseAckMsg(m *nats.Msg) (p parsedAck, _ *job.Error) {
 	if jerr != nil {
 		return p, jerr
 	}
-	return parsedAck{ack: a, ref: refOf(t), reply: b.replySubject(m.Reply)}, nil
+	return parsedAck{ack: a, ref: refOf(t), reply: b.replySubject(m.Reply), trace: b.tracing.ofMsg(m)}, nil
 }
 
 // replySubject returns subject if an answer may go there, else "".
 func (b *Bridge) replySubject(subject string) string {
 	if subject == "" || !subjects.CheckReply(b.cfg.Prefix, subject) {
+		return ""
+	}
+	if !b.trust.reply(subject) {
+		b.log.reply.Log(b.cfg.Logger, "answer not sent", "subject", cut(subject, 128), "error", errReplyRefused)
 		return ""
 	}
 	return subject
@@ -235,6 +244,9 @@ func (d *dispatcher) resolve(parsed []parsedAck, now job.Time) (unanswered []*fl
 			continue
 		}
 		p.policy = &f.Delivery
+		if !p.trace.IsValid() {
+			p.trace = f.trace
+		}
 		switch p.verb {
 		case verbUnanswered:
 			unanswered = append(unanswered, f)
@@ -288,6 +300,9 @@ func (b *Bridge) lookup(ctx context.Context, parsed []parsedAck) {
 		if in := &infos[k]; in.State == job.Running && in.Ref().Is(p.ref) {
 			e := deliveryOf(in)
 			p.policy, p.looked = &e, true
+			if !p.trace.IsValid() {
+				p.trace = b.tracing.stored(e.Header)
+			}
 		}
 	}
 }
@@ -319,7 +334,7 @@ func (b *Bridge) getAll(ctx context.Context, ids []string) ([]job.Info, []error)
 // outcome decides what p means for its job. Without a policy the delivery is
 // most likely not the present one: the store then says so and changes nothing.
 func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
-	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply}
+	s := settlement{Settlement: job.Settlement{Ref: p.ref}, reply: p.reply, trace: p.trace}
 	lease := now.Add(b.cfg.AckWait)
 	if p.policy != nil {
 		s.Target, s.Due = p.policy.Target, p.policy.Due
@@ -359,7 +374,7 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 			s.Outcome, s.At, s.Reason, s.Spare = job.Release, now.Add(min(max(delay, 0), b.cfg.MaxDelay)), "", true
 		}
 		if reason != "" {
-			b.log.nak.Log(b.cfg.Logger, "worker refused a job", "id", p.ref.ID, "target", s.Target, "attempt", p.ref.Attempt, "reason", reason)
+			b.log.nak.LogOf(p.trace, b.cfg.Logger, "worker refused a job", "id", p.ref.ID, "target", s.Target, "attempt", p.ref.Attempt, "reason", reason)
 		}
 	}
 	return s, nil

@@ -75,6 +75,7 @@ func (b *Bridge) stillOfUse(s []settlement) (rest []settlement) {
 		}
 		over = append(over, s[i])
 		b.metrics.settled(s[i].Outcome, job.Unreachable)
+		s[i].ended(job.Unreachable, endOf(b.tracing))
 		b.log.settle.Log(b.cfg.Logger, "settlement given up: the store takes none, and the lease is over", "id", s[i].ID, "attempt", s[i].Attempt)
 		if s[i].reply != "" {
 			b.respond(b.out, s[i].reply, appendRefusal(nil, errNotSettled))
@@ -101,6 +102,7 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 	s, res = b.hold(s, res)
 	b.disp.settled(s)
 	var buf []byte
+	ended := endOf(b.tracing)
 	for i := range s {
 		e, r := &s[i], res[i]
 		if repeated && (r == job.Repeated || r == job.Stale && ends(e.Outcome) && e.Outcome != job.Complete) {
@@ -110,6 +112,7 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 			b.disp.ended(e.Ref)
 		}
 		b.metrics.settled(e.Outcome, r)
+		e.ended(r, ended)
 		if r == job.Settled {
 			b.follow(e)
 		}

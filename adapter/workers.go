@@ -344,7 +344,7 @@ func (d *dispatcher) adopt(e job.Delivery, w *worker) {
 	e.Payload = nil
 	f := &flight{Delivery: e, lane: d.lane(e.Target), sent: true, since: d.ticks()}
 	f.lane.lastUsed = d.now()
-	f.trace = traceOf(e.Header)
+	f.trace = d.tracing.stored(e.Header)
 	f.Header = nil
 	f.lane.out++
 	d.flights[f.ID] = f

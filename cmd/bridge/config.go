@@ -32,6 +32,7 @@ type config struct {
 
 	store         string
 	redisURL      string
+	redisAccess   redisAccess
 	redisShards   int
 	dataDir       string
 	localMaxJobs  int
@@ -41,9 +42,11 @@ type config struct {
 	taskTTL       time.Duration
 	heartbeatTTL  time.Duration
 
-	httpAddr  string
+	tracing   tracingConfig
+	http      httpConfig
 	logLevel  slog.Level
 	logFormat string
+	api       apiConfig
 
 	values source // what was in force for each key, defaults left out
 }
@@ -51,8 +54,11 @@ type config struct {
 // natsConfig is how to reach NATS.
 type natsConfig struct {
 	urls                       []string
-	user, password             string
+	user, password, token      string
 	creds, nkey, ca, cert, key string // files
+	tlsFirst                   bool
+	inboxPrefix                string
+	context                    string // of the nats command line
 }
 
 // value is what one source gives for a key.
@@ -158,6 +164,8 @@ func loadConfig(flags source, environ []string) (config, error) {
 		sources = append(sources, fromFile)
 		errs = append(errs, err...)
 	}
+	sources, wrong := withContext(sources, environ, false)
+	errs = append(errs, wrong...)
 	errs = append(errs, c.apply(keys, sources)...)
 	errs = append(errs, c.finish()...)
 	if len(errs) > 0 {
@@ -166,11 +174,13 @@ func loadConfig(flags source, environ []string) (config, error) {
 	return c, nil
 }
 
-// loadProducerConfig reads the keys of commands that only talk to NATS.
+// loadProducerConfig reads the keys of commands that only talk to NATS; the selected
+// context of the nats command line counts for them, a bridge must not follow it.
 func loadProducerConfig(flags source, environ []string) (config, error) {
 	env, _ := envSource(environ)
 	var c config
-	errs := c.apply(producerKeys(), []source{flags, env})
+	sources, errs := withContext([]source{flags, env}, environ, true)
+	errs = append(errs, c.apply(producerKeys(), sources)...)
 	errs = append(errs, c.checkNATS()...)
 	if c.bridge.Prefix != "" { // else it is reported already
 		if err := subjects.CheckPrefix(c.bridge.Prefix); err != nil {
@@ -236,6 +246,8 @@ func (c *config) finish() (errs []error) {
 	}
 	errs = append(errs, c.checkNATS()...)
 	errs = append(errs, c.checkWorkers()...)
+	errs = append(errs, c.checkRedis()...)
+	errs = append(errs, c.http.check()...)
 	if err := c.failover.Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -275,6 +287,9 @@ func (c *config) checkNATS() (errs []error) {
 	}
 	if c.nats.password != "" && c.nats.user == "" {
 		errs = append(errs, errors.New("nats.password: set without nats.user"))
+	}
+	if c.nats.token != "" && c.nats.user != "" {
+		errs = append(errs, errors.New("nats.token, nats.user: set one of them"))
 	}
 	return errs
 }

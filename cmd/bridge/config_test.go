@@ -52,7 +52,7 @@ func TestDefaults(t *testing.T) {
 	if !reflect.DeepEqual(c.bridge, want) {
 		t.Errorf("bridge %+v, want %+v", c.bridge, want)
 	}
-	if c.store != storeLocal || c.httpAddr != "127.0.0.1:8090" || c.logLevel != slog.LevelInfo || c.logFormat != "text" ||
+	if c.store != storeLocal || c.http.addr != "127.0.0.1:8090" || c.logLevel != slog.LevelInfo || c.logFormat != "text" ||
 		c.redisShards != 8 || c.localMaxJobs != 1_000_000 || c.dedupWindow != 2*time.Minute || c.taskTTL != 2*time.Minute || c.heartbeatTTL != 30*time.Second || c.nats.url() != "nats://127.0.0.1:4222" {
 		t.Errorf("configuration %+v", c)
 	}
@@ -84,7 +84,7 @@ func TestValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.bridge.MaxAttempts >= 0 || c.bridge.Expires != 8*24*time.Hour || c.httpAddr != "" || c.store != storeRedis || c.logLevel != slog.LevelDebug ||
+	if c.bridge.MaxAttempts >= 0 || c.bridge.Expires != 8*24*time.Hour || c.http.addr != "" || c.store != storeRedis || c.logLevel != slog.LevelDebug ||
 		c.nats.url() != "nats://a:1,tls://b:2" {
 		t.Errorf("configuration %+v", c)
 	}

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
 func runDev(ctx context.Context, c *command, std stdio, args []string) error {
+	// Its server is here, whatever context is in use elsewhere.
+	std.env = slices.DeleteFunc(slices.Clone(std.env), func(kv string) bool { return strings.HasPrefix(kv, "NATS_CONTEXT=") })
 	s, err := newServer(c, std, args)
 	if err != nil {
 		return err
@@ -31,7 +36,8 @@ func (s *bridgeServer) embedNATS() (*server.Server, error) {
 		s.log.Warn("the NATS server of this command knows only a user and a password: nats.creds, nats.nkey, nats.ca, nats.cert and nats.key are not used")
 		n.creds, n.nkey, n.ca, n.cert, n.key = "", "", "", "", ""
 	}
-	srv, err := startNATS(n.urls[0], n.user, n.password)
+	n.tlsFirst = false
+	srv, err := startNATS(n.urls[0], cmp.Or(n.user, n.token), n.password)
 	if err != nil {
 		return nil, err
 	}

@@ -19,35 +19,6 @@ var journalCommands = []*command{
 	{name: "journal salvage", summary: "write what can be read of a data_dir to a new one; the old one stays as it is", run: runSalvage},
 }
 
-func runJournal(ctx context.Context, c *command, std stdio, args []string) error {
-	word := ""
-	if len(args) > 0 {
-		word = args[0]
-	}
-	for _, sub := range journalCommands {
-		if sub.name == c.name+" "+word {
-			return sub.run(ctx, sub, std, args[1:])
-		}
-	}
-	switch word {
-	case "-h", "-help", "--help", "help":
-		printJournal(std.out)
-		return nil
-	case "":
-		printJournal(std.err)
-		return &inputError{err: errors.New("journal: say inspect or salvage")}
-	}
-	printJournal(std.err)
-	return &inputError{err: fmt.Errorf("journal: unknown command %q", word)}
-}
-
-func printJournal(w io.Writer) {
-	fmt.Fprintf(w, "usage: %s journal COMMAND [FLAGS]\n\ncommands:\n", program)
-	for _, c := range journalCommands {
-		fmt.Fprintf(w, "  %-16s %s\n", c.name, c.summary)
-	}
-}
-
 // section is one directory below data_dir.
 type section struct {
 	Name    string          `json:"name"` // local or journal

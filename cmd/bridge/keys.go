@@ -40,7 +40,7 @@ func (k *key) env() string {
 var keys = []*key{
 	{name: "nats.url", def: "nats://127.0.0.1:4222", unit: "URLs", list: true, producer: true, secret: true, envAlso: "NATS_URL",
 		help: "NATS servers of one system; dev starts its own server at the first", set: natsURLs},
-	{name: "nats.user", unit: "text", producer: true, envAlso: "NATS_USER",
+	{name: "nats.user", unit: "text", producer: true, secret: true, envAlso: "NATS_USER",
 		help: "user name, or a token when there is no password", set: text(func(c *config) *string { return &c.nats.user })},
 	{name: "nats.password", unit: "text", producer: true, secret: true, envAlso: "NATS_PASSWORD",
 		help: "password of the user", set: text(func(c *config) *string { return &c.nats.password })},
@@ -118,7 +118,13 @@ var keys = []*key{
 // init adds the keys that have a file of their own.
 func init() {
 	at := slices.IndexFunc(keys, func(k *key) bool { return k.name == "http.addr" })
-	keys = slices.Insert(keys, at, slices.Concat(workerKeys, failoverKeys)...)
+	keys = slices.Insert(keys, at+1, httpKeys...)
+	keys = slices.Insert(keys, at, slices.Concat(apiKeys, securityKeys)...)
+	keys = slices.Insert(keys, at, slices.Concat(workerKeys, failoverKeys, tracingKeys)...)
+	at = slices.IndexFunc(keys, func(k *key) bool { return k.name == "redis.shards" })
+	keys = slices.Insert(keys, at, redisKeys...)
+	at = slices.IndexFunc(keys, func(k *key) bool { return k.name == "prefix" })
+	keys = slices.Insert(keys, at, natsKeys...)
 }
 
 // producerKeys are the keys of commands that only talk to NATS.

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	if f := flag.Lookup("test.fuzzworker"); f != nil && f.Value.String() == "true" {
+		return m.Run() // it runs no program
+	}
 	dir, err := os.MkdirTemp("", "delaybridge-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,11 +59,12 @@ const patience = 20 * time.Second
 // cleanEnv is the environment without what would configure the program.
 func cleanEnv(extra ...string) (env []string) {
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "NATS_") && !strings.HasPrefix(kv, envPrefix) {
+		if !strings.HasPrefix(kv, "NATS_") && !strings.HasPrefix(kv, envPrefix) && !strings.HasPrefix(kv, "XDG_CONFIG_HOME=") {
 			env = append(env, kv)
 		}
 	}
-	return append(env, extra...)
+	// Whatever NATS context the user has selected is no part of a test.
+	return append(append(env, "XDG_CONFIG_HOME=/nowhere"), extra...)
 }
 
 // result is how a command ended.
@@ -100,8 +104,8 @@ type process struct {
 	lines chan string // of stderr
 	done  chan struct{}
 
-	mu  sync.Mutex
-	log strings.Builder
+	mu       sync.Mutex
+	log, out strings.Builder
 }
 
 // start runs the program until the test ends.
@@ -109,6 +113,7 @@ func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(binary, args...), lines: make(chan string, 10_000), done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = cleanEnv(), t.TempDir()
+	p.cmd.Stdout = outputOf{p}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +149,22 @@ func (p *process) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
+}
+
+// outputOf takes what a process writes to stdout.
+type outputOf struct{ p *process }
+
+func (o outputOf) Write(b []byte) (int, error) {
+	o.p.mu.Lock()
+	defer o.p.mu.Unlock()
+	return o.p.out.Write(b)
+}
+
+// stdout is what the process has written there.
+func (p *process) stdout() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
 }
 
 // await returns the next line that contains text.

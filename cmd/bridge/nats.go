@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -33,6 +35,8 @@ func (n *natsConfig) options(name string) ([]nats.Option, error) {
 		opts = append(opts, nats.Token(n.user))
 	case n.user != "":
 		opts = append(opts, nats.UserInfo(n.user, n.password))
+	case n.token != "":
+		opts = append(opts, nats.Token(n.token))
 	}
 	if n.creds != "" {
 		opts = append(opts, nats.UserCredentials(n.creds))
@@ -50,7 +54,18 @@ func (n *natsConfig) options(name string) ([]nats.Option, error) {
 	if n.cert != "" {
 		opts = append(opts, nats.ClientCert(n.cert, n.key))
 	}
+	if n.tlsFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	if n.inboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(n.inboxPrefix))
+	}
 	return opts, nil
+}
+
+// inbox is the first part of the subjects on which answers arrive.
+func (n *natsConfig) inbox() string {
+	return cmp.Or(n.inboxPrefix, nats.InboxPrefix[:len(nats.InboxPrefix)-1])
 }
 
 func (n *natsConfig) url() string { return strings.Join(n.urls, ",") }
@@ -87,6 +102,8 @@ func (n *natsConfig) connectError(err error) error {
 		return &inputError{err: fmt.Errorf("NATS at %s refuses these credentials: %w; check nats.url, nats.user, nats.password, nats.creds and nats.nkey", servers, err)}
 	case isTLSProblem(err):
 		return &inputError{err: fmt.Errorf("no TLS connection to NATS at %s: %w; check nats.url, nats.ca, nats.cert and nats.key", servers, err)}
+	case isTLSRefusal(err):
+		return fmt.Errorf("no TLS connection to NATS at %s: %w; check nats.url, nats.ca, nats.cert and nats.key", servers, err)
 	}
 	return fmt.Errorf("NATS at %s: %w; start it, or set --nats-url", servers, err)
 }
@@ -106,6 +123,13 @@ func isTLSProblem(err error) bool {
 	var host x509.HostnameError
 	return errors.As(err, &cert) || errors.As(err, &unknown) || errors.As(err, &host) ||
 		errors.Is(err, nats.ErrSecureConnRequired) || errors.Is(err, nats.ErrSecureConnWanted)
+}
+
+// isTLSRefusal reports whether the server does not like the handshake: it refuses
+// this side's certificate, or stops just now, which it does not tell apart.
+func isTLSRefusal(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, nats.ErrTLS) || errors.As(err, &op) && op.Op == "remote error"
 }
 
 // connect connects for as long as the bridge runs. It waits for a server that
@@ -165,9 +189,9 @@ func (n *natsConfig) refused(nc *nats.Conn, prefix string) error {
 		return nil
 	}
 	m := violation.FindStringSubmatch(err.Error())
-	if m == nil || !strings.HasPrefix(m[2], prefix+".") && !strings.HasPrefix(m[2], "_INBOX.") {
+	if m == nil || !strings.HasPrefix(m[2], prefix+".") && !strings.HasPrefix(m[2], n.inbox()+".") {
 		return nil
 	}
-	return &inputError{err: fmt.Errorf("NATS at %s: this user has no permission for the %s %q, which a bridge needs: allow %s.> and _INBOX.>, and to publish to the targets",
-		withoutSecrets(n.urls...), map[string]string{"publish": "publish to", "subscription": "subscription to"}[strings.ToLower(m[1])], m[2], prefix)}
+	return &inputError{err: fmt.Errorf("NATS at %s: this user has no permission for the %s %q, which a bridge needs: allow %s.> and %s.>, and to publish to the targets",
+		withoutSecrets(n.urls...), map[string]string{"publish": "publish to", "subscription": "subscription to"}[strings.ToLower(m[1])], m[2], prefix, n.inbox())}
 }

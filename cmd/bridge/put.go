@@ -2,63 +2,53 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/delaybridge/delaybridge/client"
-	"github.com/delaybridge/delaybridge/subjects"
 )
 
 // putRequest is what the command line of put asks for.
 type putRequest struct {
-	job    client.Job
-	in     time.Duration
-	at     time.Time
-	asJSON bool
+	*call
+	job  client.Job
+	when when
+	file string // a line per job, in place of the job; empty: none
 }
 
 func runPut(ctx context.Context, c *command, std stdio, args []string) error {
-	r, cfg, err := readPut(c, std, args)
+	r, err := readPut(c, std, args)
 	if err != nil {
 		return err
 	}
-	nc, err := cfg.nats.dial(program + "/put")
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	cl, err := client.New(nc, client.Options{Prefix: cfg.bridge.Prefix})
-	if err != nil {
-		return badUsage(c, err)
-	}
-	var receipt client.Receipt
-	if r.at.IsZero() {
-		receipt, err = cl.Schedule(ctx, r.job, r.in)
-	} else {
-		receipt, err = cl.ScheduleAt(ctx, r.job, r.at)
-	}
-	if err != nil {
-		return putError(cfg, err)
-	}
-	return r.print(std.out, receipt)
+	return r.with(func(s *session) error {
+		if r.file != "" {
+			return putFile(ctx, s, r.file)
+		}
+		var receipt client.Receipt
+		if r.when.time.IsZero() {
+			receipt, err = s.Schedule(ctx, r.job, r.when.delay)
+		} else {
+			receipt, err = s.ScheduleAt(ctx, r.job, r.when.time)
+		}
+		if err != nil {
+			return err
+		}
+		return r.print(std.out, receipt)
+	})
 }
 
-func readPut(c *command, std stdio, args []string) (*putRequest, *config, error) {
-	fs := newFlags(c)
-	flags := registerKeys(fs, producerKeys())
-	r := &putRequest{job: client.Job{Header: nats.Header{}}}
-	in := fs.String("in", "", "deliver after this `delay`, e.g. 90s, 1h30m, 7d (without --in and --at: now)")
-	at := fs.String("at", "", "deliver at this `time`: RFC 3339, Unix seconds or milliseconds")
-	fs.StringVar(&r.job.ID, "id", "", "the job's `id`, which makes putting it again harmless (default: made by the bridge)")
-	fs.BoolVar(&r.job.Replace, "replace", false, "replace the pending job with this id")
-	fs.BoolVar(&r.asJSON, "json", false, "print JSON")
-	fs.Func("header", "a header `name=value` of the job, or one that controls it, such as Delay-Ack-Wait=5s; can be repeated", func(s string) error {
+func readPut(c *command, std stdio, args []string) (*putRequest, error) {
+	r := &putRequest{call: newCall(c, std), job: client.Job{Header: nats.Header{}}}
+	r.when.register(r.fs)
+	r.fs.StringVar(&r.job.ID, "id", "", "the job's `id`, which makes putting it again harmless (default: made by the bridge)")
+	r.fs.BoolVar(&r.job.Replace, "replace", false, "replace the pending job with this id")
+	r.fs.StringVar(&r.file, "file", "", "put the jobs of this `file` of JSON lines; - is stdin")
+	r.fs.Func("header", "a header `name=value` of the job, or one that controls it, such as Delay-Ack-Wait=5s; can be repeated", func(s string) error {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
 			return errors.New("want name=value")
@@ -66,33 +56,36 @@ func readPut(c *command, std stdio, args []string) (*putRequest, *config, error)
 		r.job.Header.Add(name, value)
 		return nil
 	})
-	if err := parseFlags(c, fs, std, args, 2); err != nil {
-		return nil, nil, err
+	if err := r.parse(args, 0, 2); err != nil {
+		return nil, err
 	}
-	cfg, err := loadProducerConfig(flags, std.env)
-	if err == nil {
-		err = r.setTime(*in, *at)
+	if err := r.check(); err != nil {
+		return nil, badUsage(c, err)
 	}
-	if err != nil {
-		return nil, nil, badUsage(c, err)
+	if r.file != "" {
+		return r, nil
 	}
-	r.job.Target = fs.Arg(0)
-	r.job.Payload, err = payload(std.in, fs.Arg(1))
-	return r, &cfg, err
+	var err error
+	r.job.Target = r.fs.Arg(0)
+	r.job.Payload, err = payload(std.in, r.fs.Arg(1))
+	return r, err
 }
 
-func (r *putRequest) setTime(in, at string) (err error) {
-	switch {
-	case in != "" && at != "":
-		return errors.New("--in and --at: give one of them")
-	case in != "":
-		if r.in, err = subjects.ParseHeaderDelay(in); err != nil {
-			return fmt.Errorf("--in: %w", err)
+// check reads the time, and what else can be wrong.
+func (r *putRequest) check() error {
+	if r.file == "" {
+		if r.fs.NArg() != 2 {
+			return argumentError(r.c, r.fs, 2)
 		}
-	case at != "":
-		if r.at, err = subjects.ParseHeaderTime(at); err != nil {
-			return fmt.Errorf("--at: %w", err)
+		return r.when.parse()
+	}
+	for _, name := range []string{"in", "at", "id", "replace", "header"} {
+		if isSet(r.fs, name) {
+			return fmt.Errorf("--%s: not with --file, whose lines say it", name)
 		}
+	}
+	if r.fs.NArg() > 0 {
+		return errors.New("TARGET and PAYLOAD: not with --file, whose lines say them")
 	}
 	return nil
 }
@@ -108,23 +101,10 @@ func payload(in io.Reader, arg string) ([]byte, error) {
 	return data, nil
 }
 
-// putError says which command line would have helped.
-func putError(cfg *config, err error) error {
-	if errors.Is(err, client.ErrNoBridge) {
-		return fmt.Errorf("no bridge answers on %s with the prefix %q: start one, or set --nats-url or --prefix",
-			withoutSecrets(cfg.nats.urls...), cfg.bridge.Prefix)
-	}
-	var refused *client.Error
-	if errors.As(err, &refused) {
-		return fmt.Errorf("refused with %d/%d: %s", refused.Code, refused.ErrCode, refused.Description)
-	}
-	return err
-}
-
 func (r *putRequest) print(w io.Writer, receipt client.Receipt) error {
 	due := receipt.Due.Format(timeLayout)
 	if r.asJSON {
-		return json.NewEncoder(w).Encode(struct {
+		return printJSON(w, struct {
 			client.Receipt
 			Due string `json:"due"` // as the bridge writes it
 		}{receipt, due})
@@ -133,9 +113,6 @@ func (r *putRequest) print(w io.Writer, receipt client.Receipt) error {
 	if receipt.Duplicate {
 		note = " duplicate: not stored again"
 	}
-	_, err := fmt.Fprintf(w, "%s due %s stored %s%s\n", receipt.ID, due, receipt.Stored, note)
+	_, err := fmt.Fprintf(w, "%s due %s stored %s%s\n", safe(receipt.ID), due, receipt.Stored, note)
 	return err
 }
-
-// timeLayout is RFC 3339 with microseconds, the unit of due times.
-const timeLayout = "2006-01-02T15:04:05.000000Z07:00"

@@ -80,6 +80,7 @@ func (s *bridgeServer) reload(bridge *adapter.Bridge, store *openedStore) {
 			restart = append(restart, name)
 		}
 	}
+	s.api.set(&s.cfg, next.api.mutations)
 	slices.Sort(applied)
 	s.log.Info("configuration reloaded", "changed", strings.Join(applied, ","))
 	if len(restart) > 0 {

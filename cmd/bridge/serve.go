@@ -35,7 +35,10 @@ type bridgeServer struct {
 	level    *slog.LevelVar
 	log      *slog.Logger
 	registry *prometheus.Registry
+	otel     otelConfig
+	out      io.Writer // where spans go that are for people
 	health   *health
+	api      apiState
 	onReady  func(*bridgeServer) // for commands that go on from there; may be nil
 }
 
@@ -51,7 +54,11 @@ func newServer(c *command, std stdio, args []string) (*bridgeServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &bridgeServer{load: load, cfg: cfg, level: new(slog.LevelVar), registry: prometheus.NewRegistry()}
+	otel, err := readOTel(std.env)
+	if err != nil {
+		return nil, &inputError{err: err}
+	}
+	s := &bridgeServer{load: load, cfg: cfg, level: new(slog.LevelVar), registry: prometheus.NewRegistry(), otel: otel, out: std.out}
 	s.level.Set(cfg.logLevel)
 	s.log = newLogger(std.err, s.level, cfg.logFormat)
 	return s, nil
@@ -60,9 +67,9 @@ func newServer(c *command, std stdio, args []string) (*bridgeServer, error) {
 func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		return slog.New(traceHandler{slog.NewJSONHandler(w, o)})
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.New(traceHandler{slog.NewTextHandler(w, o)})
 }
 
 // untilSignal returns a context that ends with the first SIGTERM or SIGINT. The
@@ -94,10 +101,18 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 func (s *bridgeServer) run(ctx context.Context) (err error) {
 	tuneMemory()
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if s.health, err = startHealth(s.cfg.httpAddr, s.registry); err != nil {
+	if err := registerBuild(s.registry, &s.cfg); err != nil {
+		return err
+	}
+	if s.health, err = startHealth(&s.cfg.http, s.registry, s.log); err != nil {
 		return err
 	}
 	defer s.health.stop()
+	stopTracing, err := startTracing(ctx, &s.cfg, s.otel, s.out, s.log)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	store, err := openStore(ctx, &s.cfg, s.log, s.registry)
 	if err != nil {
 		return orderly(ctx, err)
@@ -163,6 +178,12 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 			return errors.Join(err, <-ended)
 		}
 	}
+	stopAPI, err := s.serveAPI(ctx, bridge, store)
+	if err != nil {
+		err = orderly(ctx, err)
+		cancel()
+		return errors.Join(err, <-ended)
+	}
 	s.health.setReady(func() (string, error) { return store.mode(), readiness(ctx, conns, store) })
 	s.logReady(conns, store)
 	if s.onReady != nil {
@@ -171,7 +192,8 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 	var loops sync.WaitGroup
 	loops.Go(func() { s.reloadLoop(ctx, bridge, store) })
 	loops.Go(func() { store.watch(ctx, s.log, checkPeriod) })
-	err := <-ended
+	loops.Go(func() { <-ctx.Done(); stopAPI() })
+	err = <-ended
 	cancel()
 	loops.Wait()
 	if err == nil {

@@ -38,6 +38,7 @@ type openedStore struct {
 	local    *memdelay.Store                   // what is on this bridge's disk, or in its memory
 	failover *failover.Store                   // nil without Redis
 	redis    *atomic.Pointer[redisdelay.Store] // as soon as it was reached; nil without
+	metrics  *redisMetrics                     // nil without
 }
 
 // openStore opens the store that c asks for.
@@ -109,6 +110,9 @@ func openFailover(ctx context.Context, c *config, log *slog.Logger, m *storeMetr
 		return nil, err
 	}
 	o := &openedStore{letter: subjects.StoreRedis, addr: redisAddr(c.redisURL), journal: adapter.WithJournal, local: local, redis: new(atomic.Pointer[redisdelay.Store])}
+	if o.metrics, err = newRedisMetrics(m.reg, o.redis); err != nil {
+		return nil, err
+	}
 	o.failover, err = failover.Open(ctx, failover.Options{
 		Bridge: c.bridge.ID, Local: local, Journal: journal, Mirror: memdelay.New(memdelay.Options{MaxJobs: unlimitedJobs, MaxBytes: unlimitedBytes}),
 		Logger: log, Thresholds: c.failover, Permanent: redisdelay.Permanent,
@@ -145,9 +149,9 @@ func knownOf(c *config, journal *memdelay.Store) ([]byte, error) {
 
 func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger, known []byte, lost func(int, string)) (failover.Primary, error) {
 	s, err := redisdelay.Open(ctx, redisdelay.Options{
-		URL: c.redisURL, BridgeID: c.bridge.ID, Prefix: c.bridge.Prefix, Shards: c.redisShards,
+		URL: c.redisURL, Adapt: c.redisAccess.adapt, Instrument: c.tracing.instrument, BridgeID: c.bridge.ID, Prefix: c.bridge.Prefix, Shards: c.redisShards,
 		DedupWindow: c.dedupWindow, OnDataLoss: lost, Known: known, Logger: log,
-		TaskTTL: c.taskTTL, HeartbeatTTL: c.heartbeatTTL,
+		TaskTTL: c.taskTTL, HeartbeatTTL: c.heartbeatTTL, OnCall: o.metrics.onCall,
 	})
 	if err != nil {
 		return nil, err
@@ -173,7 +177,7 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 
 // configure tells the bridge's configuration what the store can do.
 func (o *openedStore) configure(c *adapter.Config, cfg *config) {
-	c.Now, c.Journal = o.now, o.journal
+	c.Now, c.Journal, c.Pauses = o.now, o.journal, o.pauseStores(cfg.dataDir)
 	c.LocalJobs = func() int { return o.local.Usage().Jobs }
 	if o.redis != nil {
 		c.Canary, c.OwnerKeys, c.OwnerRenewal = o.canary, o, min(cfg.taskTTL, cfg.heartbeatTTL)/4
@@ -257,6 +261,7 @@ func (o *openedStore) watch(ctx context.Context, log *slog.Logger, period time.D
 	defer check.Stop()
 	defer usage.Stop()
 	full := false
+	o.check(ctx, log)
 	for {
 		select {
 		case <-ctx.Done():
@@ -275,7 +280,9 @@ func (o *openedStore) check(ctx context.Context, log *slog.Logger) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if _, err := o.redis.Load().Check(ctx); err != nil && ctx.Err() == nil {
+	report, err := o.redis.Load().Check(ctx)
+	o.metrics.report(report)
+	if err != nil && ctx.Err() == nil {
 		log.Error("the store is not safe for jobs", "address", o.addr, "error", err)
 	}
 }

@@ -153,7 +153,7 @@ var logLevel = one(func(c *config, v string) error {
 
 var httpAddr = one(func(c *config, v string) error {
 	if v == "" || v == "off" {
-		c.httpAddr = ""
+		c.http.addr = ""
 		return nil
 	}
 	_, port, err := net.SplitHostPort(v)
@@ -163,7 +163,7 @@ var httpAddr = one(func(c *config, v string) error {
 	if err != nil {
 		return fmt.Errorf("%q is not host:port with a numeric port", v)
 	}
-	c.httpAddr = v
+	c.http.addr = v
 	return nil
 })
 
