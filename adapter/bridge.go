@@ -145,7 +145,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if err := b.peers.claimID(ctx); err != nil {
 		return err
 	}
-	b.watchErrors()
+	b.WatchErrors(b.in)
+	b.WatchErrors(b.out)
 	// work outlives ctx: it is ended in the order above.
 	work, cancelWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelWork()

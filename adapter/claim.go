@@ -188,10 +188,9 @@ func (b *Bridge) buryUnfit(ctx context.Context, ds []job.Delivery) []job.Deliver
 	live := ds[:0]
 	for i := range ds {
 		if reason := b.unfit(&ds[i], now); reason != "" {
-			stored := b.tracing.stored(ds[i].Header)
 			dead = append(dead, settlement{
 				Settlement: job.Settlement{Ref: ds[i].Ref(), Outcome: job.Bury, Target: ds[i].Target, Reason: reason},
-				until:      ds[i].Deadline, trace: stored, span: b.tracing.settle(stored, job.Bury, startOf(b.tracing)),
+				until:      ds[i].Deadline, trace: b.tracing.stored(ds[i].Header), began: startOf(b.tracing),
 			})
 			continue
 		}

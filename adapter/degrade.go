@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/delaybridge/delaybridge/job"
 )
 
@@ -54,16 +52,11 @@ func (b *Bridge) Fallback(status string, jobs int) {
 	b.metrics.fallback(status, jobs)
 }
 
-// Recovery notes how late a job is delivered from this bridge's disk, or how long
-// after the return of the shared store so many are back there; of is one of them,
-// if it is known.
-func (b *Bridge) Recovery(d time.Duration, jobs int, of *job.Job) {
-	var sc trace.SpanContext
-	if of != nil {
-		sc = b.tracing.stored(of.Header)
-	}
+// Recovery notes how long after the return of the shared store so many jobs are
+// back there.
+func (b *Bridge) Recovery(d time.Duration, jobs int) {
 	for range jobs {
-		b.metrics.recovery.observe(d, sc)
+		b.metrics.recovery.Observe(d.Seconds())
 	}
 }
 

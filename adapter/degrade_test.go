@@ -311,7 +311,7 @@ func TestMetricsOfDegradation(t *testing.T) {
 	store.change(r, job.ModeLocal)
 	r.bridge.Fallback("triggered", 5)
 	r.bridge.Fallback("rejected", 2)
-	r.bridge.Recovery(time.Second, 4, nil)
+	r.bridge.Recovery(time.Second, 4)
 	fallback(5, 0, 2)
 	check(3, "fallback_queue_depth", "instance", "b1", "service", "orders")
 	check(4, "recovery_latency_seconds", "service", "orders")

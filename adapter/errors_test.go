@@ -306,7 +306,7 @@ func TestTooLarge(t *testing.T) {
 		}
 		accepted = size
 		r.done(receive(t, work))
-		if _, err := r.store.Cancel(t.Context(), 0, []string{id}); err != nil {
+		if _, err := r.store.Cancel(t.Context(), 0, job.ByIDs(id)); err != nil {
 			t.Fatal(err)
 		}
 		id = id[1:]

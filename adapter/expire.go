@@ -106,7 +106,7 @@ func (b *Bridge) expire(ds []job.Delivery, now job.Time) (out []settlement, spar
 			if s.trace = b.tracing.stored(d.Header); f != nil && f.trace.IsValid() {
 				s.trace = f.trace
 			}
-			s.span = b.tracing.settle(s.trace, s.Outcome, startOf(b.tracing))
+			s.began = startOf(b.tracing)
 		}
 		out = append(out, s)
 	}

@@ -101,7 +101,7 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 		pub.noteSpan(i, err)
 		switch {
 		case err == nil:
-			b.metrics.fired(now.Sub(f.Next), f.direct, pub.traces[i])
+			b.metrics.fired(f, now.Sub(f.Next), pub.traces[i])
 			sent = append(sent, f)
 			failpoint.At(failpoint.Published)
 		case errors.Is(err, nats.ErrMaxPayload):
@@ -128,7 +128,7 @@ func (b *Bridge) fire(pub *publisher, batch []*flight) {
 func (b *Bridge) giveUp(f *flight, reason string) {
 	if b.disp.takeBack([]*flight{f}) != nil {
 		s := f.ending(job.Bury, 0)
-		s.Reason = reason
+		s.Reason, s.began = reason, startOf(b.tracing)
 		b.settler.add(s)
 	}
 }
@@ -176,9 +176,10 @@ type publisher struct {
 	bridge string
 	store  byte
 	msg    nats.Msg
-	own    [7][1]string
+	own    [8][1]string
 	trace  *tracing
-	spans  []trace.Span        // of the batch; none without tracing
+	began  time.Time           // when the spans of the batch begin
+	spans  []span              // of the batch; none without tracing
 	traces []trace.SpanContext // the same, or those that are stored
 	buf    []byte
 	wait   time.Duration // what waitText said last
@@ -196,7 +197,7 @@ func (p *publisher) publish(f *flight) error {
 	for _, h := range f.Header {
 		p.msg.Header[h.Name] = append(p.msg.Header[h.Name], h.Value)
 	}
-	p.trace.carry(f, p.msg.Header)
+	p.carry(f)
 	p.buf = subjects.AppendAckSubject(p.buf[:0], p.prefix, p.bridge, subjects.Token{
 		Store: p.store, Shard: f.Shard, Generated: f.Generated, Incarnation: f.Incarnation, Attempt: f.Attempt, Nonce: f.Nonce, ID: f.ID,
 	})

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/subjects"
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -78,12 +78,13 @@ func (in *intake) run(ctx context.Context, stop <-chan struct{}) {
 // intakeMsgs is a batch of messages on its way into a store. It is used again
 // for the next one.
 type intakeMsgs struct {
-	b    *Bridge
-	msgs []*nats.Msg
-	jobs []job.Job    // those of them that can be stored
-	from []*nats.Msg  // the message of each job
-	span []trace.Span // of each job; nil without tracing
-	buf  []byte
+	b     *Bridge
+	msgs  []*nats.Msg
+	jobs  []job.Job   // those of them that can be stored
+	from  []*nats.Msg // the message of each job
+	began time.Time   // when spans of the batch begin
+	spans []span      // of each job; none without tracing
+	buf   []byte
 }
 
 // putFunc stores jobs as job.Store's Put does.
@@ -92,8 +93,9 @@ type putFunc = func(context.Context, []job.Job) ([]job.PutResult, error)
 // handle stores m and what else has arrived, and answers.
 func (in *intakeMsgs) handle(ctx context.Context, m *nats.Msg, more <-chan *nats.Msg, put putFunc) {
 	in.gather(m, more)
-	in.jobs, in.from, in.span = in.jobs[:0], in.from[:0], in.span[:0]
-	now, began := in.b.now(), startOf(in.b.tracing)
+	in.jobs, in.from, in.spans = in.jobs[:0], in.from[:0], in.spans[:0]
+	in.began = startOf(in.b.tracing)
+	now := in.b.now()
 	for _, m := range in.msgs {
 		var j job.Job
 		if err := in.b.parse(m, now, &j); err != nil {
@@ -101,7 +103,9 @@ func (in *intakeMsgs) handle(ctx context.Context, m *nats.Msg, more <-chan *nats
 			in.b.reject(m, err)
 			continue
 		}
-		in.span = append(in.span, in.b.tracing.receive(&j, began))
+		if in.b.tracing.tracer != nil {
+			in.spans = append(in.spans, in.b.tracing.receive(&j, in.began))
+		}
 		in.jobs, in.from = append(in.jobs, j), append(in.from, m)
 	}
 	if len(in.jobs) > 0 {
@@ -130,7 +134,7 @@ func (in *intakeMsgs) store(ctx context.Context, put putFunc) {
 	if err != nil {
 		in.b.storeFailed("put", err)
 		for i, m := range in.from {
-			failed(in.span[i], in.jobs[i].Target, notStored(err))
+			in.failed(i, notStored(err))
 			in.b.reject(m, notStored(err))
 		}
 		return
@@ -138,7 +142,7 @@ func (in *intakeMsgs) store(ctx context.Context, put putFunc) {
 	first, ended := job.Time(0), endOf(in.b.tracing)
 	for i := range res {
 		if res[i].Err != nil {
-			failed(in.span[i], in.jobs[i].Target, job.AsError(res[i].Err))
+			in.failed(i, job.AsError(res[i].Err))
 			in.b.reject(in.from[i], job.AsError(res[i].Err))
 			continue
 		}
@@ -146,13 +150,22 @@ func (in *intakeMsgs) store(ctx context.Context, put putFunc) {
 			first = due
 		}
 		in.accept(in.from[i], in.jobs[i].ID, res[i])
-		received(in.span[i], &in.jobs[i], &res[i], ended)
+		if len(in.spans) > 0 {
+			in.b.tracing.received(&in.spans[i], &in.jobs[i], &res[i], in.began, ended)
+		}
 	}
 	if first != 0 {
 		in.b.disp.due(first)
 	}
 	clear(in.jobs)
-	clear(in.span)
+	clear(in.spans)
+}
+
+// failed ends the span of the i-th job, which was not stored.
+func (in *intakeMsgs) failed(i int, err *job.Error) {
+	if len(in.spans) > 0 {
+		in.b.tracing.failed(&in.spans[i], in.jobs[i].Target, err, in.began)
+	}
 }
 
 // notStored is the answer to a whole batch that a store did not take.

@@ -37,7 +37,7 @@ func TestStoreFull(t *testing.T) {
 	r := newRig(t, withStore(memdelay.New(memdelay.Options{MaxJobs: 3})))
 	ids := r.scheduleAll(3, always("delay.in.1h.t.x"), always("p"))
 	r.refused(job.ErrFull, message("delay.in.1h.t.x", "p"))
-	if _, err := r.store.Cancel(t.Context(), 0, ids[:1]); err != nil {
+	if _, err := r.store.Cancel(t.Context(), 0, job.ByIDs(ids[:1]...)); err != nil {
 		t.Fatal(err)
 	}
 	r.schedule("delay.in.1h.t.x", "p")

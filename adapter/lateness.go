@@ -24,7 +24,7 @@ func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpt
 // time went.
 type lateness struct {
 	prometheus.Histogram
-	next *atomic.Int64 // when another exemplar is due, by exemplarClock
+	next *atomic.Int64 // when another exemplar is due, since exemplarStart
 }
 
 func newLateness(name, help string, buckets []float64) lateness {

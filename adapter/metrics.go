@@ -30,7 +30,7 @@ type metrics struct {
 	lateness    lateness               // due to published
 	owned       lateness               // due to owned by a worker
 	fallbacks   *prometheus.CounterVec // service, status
-	recovery    lateness               // of this service; Recovery
+	recovery    lateness               // of this service
 	modes       *prometheus.GaugeVec   // mode
 	recoveries  *prometheus.CounterVec // reason
 	refusals    *prometheus.CounterVec // kind
@@ -213,12 +213,15 @@ func (m *metrics) notPublished(reason string, jobs int) {
 	m.unpublished.WithLabelValues(reason).Add(float64(jobs))
 }
 
-// fired counts a publish; direct: to the worker that owns the job.
-func (m *metrics) fired(late time.Duration, direct bool, of trace.SpanContext) {
+// fired counts a publish.
+func (m *metrics) fired(f *flight, late time.Duration, of trace.SpanContext) {
 	m.published.Inc()
 	m.lateness.observe(late, of)
-	if direct {
+	if f.direct { // to the worker that owns the job
 		m.owned.observe(late, of)
+	}
+	if f.Fallback {
+		m.recovery.observe(late, of)
 	}
 }
 

@@ -22,11 +22,12 @@ func BenchmarkMetricsOfAJob(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
+			f := &flight{direct: of.IsValid()}
 			late := time.Duration(0)
 			for b.Loop() {
 				late = (late + 37*time.Microsecond) % (20 * time.Millisecond)
 				m.accepted(false)
-				m.fired(late, of.IsValid(), of)
+				m.fired(f, late, of)
 				m.settled(job.Complete, job.Settled)
 			}
 		})
@@ -40,9 +41,10 @@ func TestMetricsAllocateNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f := &flight{direct: true, Delivery: job.Delivery{Fallback: true}}
 	if n := testing.AllocsPerRun(100, func() {
 		m.accepted(false)
-		m.fired(time.Millisecond, true, trace.SpanContext{})
+		m.fired(f, time.Millisecond, trace.SpanContext{})
 		m.settled(job.Complete, job.Settled)
 	}); n != 0 {
 		t.Errorf("%v allocations per job", n)

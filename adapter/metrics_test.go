@@ -135,10 +135,35 @@ func TestExemplars(t *testing.T) {
 	eventually(t, "exemplar", func() bool {
 		return slices.Equal(exemplars(t, reg, "delaybridge_lateness_seconds"), []string{"trace_id=" + id})
 	})
-	header := []job.Field{{Name: "traceparent", Value: "00-" + id + "-00f067aa0ba902b7-01"}}
-	r.bridge.Recovery(time.Second, 2, &job.Job{Header: header})
+}
+
+// fallbackStore claims as a store does that works from this bridge's disk.
+type fallbackStore struct{ job.Store }
+
+func (s fallbackStore) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
+	c, err := s.Store.Claim(ctx, r)
+	for i := range c.Deliveries {
+		c.Deliveries[i].Fallback = true
+	}
+	return c, err
+}
+
+// TestRecoveryLatencyIsThatOfTheDelivery: a job that is claimed and not delivered has
+// none.
+func TestRecoveryLatencyIsThatOfTheDelivery(t *testing.T) {
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	r, reg := measured(t, withStore(fallbackStore{memdelay.New(memdelay.Options{})}), withConfig(func(c *adapter.Config) { c.Service = "s" }))
+	work, dead := r.worker("t.x"), r.listen("delay.event.dead")
+	r.schedule("delay.in.0s.t.x", "expired", "Delay-Expires", "1ns")
+	receive(t, dead)
+	if n, ok := metric(t, reg, "recovery_latency_seconds", "service", "s"); n != 0 || !ok {
+		t.Errorf("%v observations before a delivery", n)
+	}
+	r.schedule("delay.in.0s.t.x", "now", "traceparent", "00-"+id+"-00f067aa0ba902b7-01")
+	r.done(receive(t, work))
+	becomesMetric(t, reg, 1, "recovery_latency_seconds", "service", "s")
 	if ids := exemplars(t, reg, "recovery_latency_seconds"); !slices.Equal(ids, []string{"trace_id=" + id}) {
-		t.Errorf("exemplars of the recovery latency: %v", ids)
+		t.Errorf("exemplars: %v", ids)
 	}
 }
 

@@ -3,6 +3,7 @@ package adapter
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -28,6 +29,9 @@ const (
 	pauseMemory = 30 * 24 * time.Hour
 	// maxPauses bounds the patterns that are remembered.
 	maxPauses = 1000
+	// morePauses is room for as many with wildcards beyond them: who may pause single
+	// targets must not keep an operator from pausing all.
+	morePauses = 100
 )
 
 // pauses is what is paused. Every bridge merges what it finds in its stores and
@@ -115,10 +119,10 @@ func (p *pauses) say(ctx context.Context, patterns []string, paused bool) *job.E
 	for _, pattern := range patterns {
 		said[pattern] = job.Pause{Paused: paused, At: max(p.b.now(), p.known[pattern].At+1)}
 	}
-	full := paused && len(p.known) >= maxPauses
+	full := paused && p.full(patterns)
 	p.mu.Unlock()
 	if full {
-		return job.ErrFull.With("%d patterns were paused, or are: resume some, or use a pattern for several", maxPauses)
+		return job.ErrFull.With("%d targets are paused, or were in the last 30 days, which is as many as are remembered: pause several with one pattern", maxPauses)
 	}
 	err := p.save(ctx, said)
 	if err != nil {
@@ -127,6 +131,18 @@ func (p *pauses) say(ctx context.Context, patterns []string, paused bool) *job.E
 	p.learn(ctx, said)
 	p.tell()
 	return nil
+}
+
+// full reports whether there is no room for one of patterns. p.mu is held.
+func (p *pauses) full(patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		room := maxPauses
+		if subjects.IsPattern(pattern) {
+			room += morePauses
+		}
+		_, known := p.known[pattern]
+		return !known && len(p.known) >= room
+	})
 }
 
 // save has every store keep what was said; one that does is enough, the others
@@ -167,9 +183,19 @@ func (p *pauses) sync(ctx context.Context) {
 		}
 		cancel()
 		if err != nil {
-			p.b.cfg.Logger.Debug("pauses not compared with a store", "error", err) // its other calls tell
+			p.notCompared(err)
 		}
 	}
+}
+
+// notCompared tells of a store that was not read or written: what is paused there
+// may not be in force. Of the shared store that is known while it is away.
+func (p *pauses) notCompared(err error) {
+	level := slog.LevelWarn
+	if m, ok := p.b.mode(); ok && m == job.ModeLocal {
+		level = slog.LevelDebug
+	}
+	p.b.cfg.Logger.Log(context.Background(), level, "pauses not compared with a store", "error", err)
 }
 
 // startTimeout bounds what a start waits for stores that do not answer.

@@ -1,11 +1,14 @@
 package adapter_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -213,6 +216,21 @@ func TestPauseThatNoStoreKeeps(t *testing.T) {
 	}
 }
 
+// TestPausesThatCannotBeReadAreTold: what an operator has paused may run.
+func TestPausesThatCannotBeReadAreTold(t *testing.T) {
+	var log bytes.Buffer
+	torn := &pauseStore{err: errors.New("paused.json: torn")}
+	r := newRig(t, withConfig(func(c *adapter.Config) {
+		c.Logger, c.Pauses = slog.New(slog.NewTextHandler(&log, nil)), []adapter.PauseStore{torn}
+	}))
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "paused.json: torn") {
+		t.Errorf("the log says %q", text)
+	}
+}
+
 // TestPeersFollowAPause has two bridges over one store.
 func TestPeersFollowAPause(t *testing.T) {
 	r := newRig(t)
@@ -224,4 +242,33 @@ func TestPeersFollowAPause(t *testing.T) {
 	})
 	peer.resume("orders.x")
 	eventually(t, "the first has resumed it", func() bool { return len(r.bridge.Paused()) == 0 })
+}
+
+// TestPausesHaveRoom: whoever may pause single targets, and has done so with as many as
+// are remembered, keeps nobody from pausing all.
+func TestPausesHaveRoom(t *testing.T) {
+	disk := &pauseStore{known: job.Pauses{}}
+	for i := range 1000 {
+		disk.known[fmt.Sprintf("orders.%d", i)] = job.Pause{Paused: i%2 == 0, At: job.At(time.Now())}
+	}
+	r := newRig(t, withConfig(func(c *adapter.Config) { c.Pauses = []adapter.PauseStore{disk} }))
+	ctx := context.Background()
+	for _, one := range []string{"orders.1000", "orders.*x"} {
+		if err := r.bridge.Pause(ctx, one); !errors.Is(err, job.ErrFull) {
+			t.Errorf("Pause %s: %v, want ErrFull", one, err)
+		}
+	}
+	for _, pattern := range []string{"orders.1", "orders.2", "billing.*", ">"} {
+		r.pause(pattern)
+	}
+	for i := range 100 - 2 {
+		r.pause(fmt.Sprintf("t%d.*", i))
+	}
+	if err := r.bridge.Pause(ctx, "one.more.*"); !errors.Is(err, job.ErrFull) {
+		t.Errorf("Pause without end: %v, want ErrFull", err)
+	}
+	r.resume(">")
+	if got := r.bridge.Paused(); len(got) != 0 {
+		t.Errorf("paused after all were resumed: %v", got)
+	}
 }

@@ -227,7 +227,7 @@ func TestCancelFreesTheID(t *testing.T) {
 	r := newRig(t)
 	work := r.worker("t.x")
 	r.schedule("delay.in.1h.t.x", "first", "Nats-Msg-Id", "a")
-	if _, err := r.store.Cancel(t.Context(), job.At(time.Now()), []string{"a"}); err != nil {
+	if _, err := r.store.Cancel(t.Context(), job.At(time.Now()), job.ByIDs("a")); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.schedule("delay.in.0s.t.x", "second", "Nats-Msg-Id", "a"); a.Duplicate {
@@ -250,7 +250,7 @@ func TestReusedIDIsAnotherJob(t *testing.T) {
 	if answer := r.settle(old, "-NAK"); answer != "" {
 		t.Fatalf("NAK answered %q", answer)
 	}
-	if _, err := r.store.Cancel(t.Context(), job.At(time.Now()), []string{"a"}); err != nil {
+	if _, err := r.store.Cancel(t.Context(), job.At(time.Now()), job.ByIDs("a")); err != nil {
 		t.Fatal(err)
 	}
 	r.schedule("delay.in.0s.t.x", "second", "Nats-Msg-Id", "a")

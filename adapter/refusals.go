@@ -35,21 +35,20 @@ func (r *refusals) of(kind string) *limitedLog {
 	return l
 }
 
-// watchErrors makes both connections report what the server refuses.
-func (b *Bridge) watchErrors() {
-	for _, nc := range []*nats.Conn{b.in, b.out} {
-		nc.SetErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
-			m := violation.FindStringSubmatch(err.Error())
-			switch {
-			case m == nil:
-				b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
-			case strings.EqualFold(m[1], "publish"):
-				b.publishRefused(m[2], nc == b.out)
-			default:
-				b.subscribeRefused(m[2])
-			}
-		})
-	}
+// WatchErrors makes a connection of this bridge report what goes wrong on it, and
+// what the server refuses.
+func (b *Bridge) WatchErrors(nc *nats.Conn) {
+	nc.SetErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+		m := violation.FindStringSubmatch(err.Error())
+		switch {
+		case m == nil:
+			b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
+		case strings.EqualFold(m[1], "publish"):
+			b.publishRefused(m[2], nc == b.out)
+		default:
+			b.subscribeRefused(m[2])
+		}
+	})
 }
 
 // subscribeRefused logs that the server has refused a subscription.

@@ -29,7 +29,7 @@ type settlement struct {
 	delivery *job.Delivery     // Own: of which one; nil: not known
 	others   bool              // Own: it is not this bridge's
 	trace    trace.SpanContext // what it follows from, as far as known
-	span     trace.Span        // its own; nil: none
+	began    time.Time         // when its span begins; zero: it has none
 }
 
 // settler takes acknowledgements in and has the store settle them, in two steps
@@ -195,7 +195,7 @@ func (b *Bridge) settlements(ctx context.Context, parsed []parsedAck) []settleme
 			b.refuse(p.reply, err)
 			continue
 		}
-		s.span = b.tracing.settle(s.trace, s.Outcome, began)
+		s.began = began
 		batch = append(batch, s)
 	}
 	return batch
@@ -366,6 +366,11 @@ func (b *Bridge) outcome(p *parsedAck, now job.Time) (settlement, *job.Error) {
 			s.Reason += ": " + reason
 		}
 	case verbClaim:
+		if p.policy != nil {
+			if err := b.trust.worker(p.worker, []string{p.policy.Target}); err != nil {
+				return s, err
+			}
+		}
 		s.Outcome, s.At, s.Owner = job.Own, lease, job.OwnerOf(b.cfg.ID, p.worker)
 		s.delivery, s.others = p.policy, p.looked
 	case verbNak:

@@ -75,7 +75,7 @@ func (b *Bridge) stillOfUse(s []settlement) (rest []settlement) {
 		}
 		over = append(over, s[i])
 		b.metrics.settled(s[i].Outcome, job.Unreachable)
-		s[i].ended(job.Unreachable, endOf(b.tracing))
+		b.tracing.settled(&s[i], job.Unreachable, endOf(b.tracing))
 		b.log.settle.Log(b.cfg.Logger, "settlement given up: the store takes none, and the lease is over", "id", s[i].ID, "attempt", s[i].Attempt)
 		if s[i].reply != "" {
 			b.respond(b.out, s[i].reply, appendRefusal(nil, errNotSettled))
@@ -112,7 +112,7 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 			b.disp.ended(e.Ref)
 		}
 		b.metrics.settled(e.Outcome, r)
-		e.ended(r, ended)
+		b.tracing.settled(e, r, ended)
 		if r == job.Settled {
 			b.follow(e)
 		}

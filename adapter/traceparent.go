@@ -35,25 +35,25 @@ func parseTraceparent(s string) (sc trace.SpanContext, ok bool) {
 
 // unhex reads as many lower-case digits of s as fill dst.
 func unhex(dst []byte, s string) bool {
+	var all byte
 	for i := range dst {
-		high, low := hexDigit(s[2*i]), hexDigit(s[2*i+1])
-		if high|low > 0xf {
-			return false
-		}
+		high, low := hexDigits[s[2*i]], hexDigits[s[2*i+1]]
 		dst[i] = high<<4 | low
+		all |= high | low
 	}
-	return true
+	return all <= 0xf
 }
 
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
+// hexDigits are the values of the lower-case digits; of all else above 0xf.
+var hexDigits = func() (t [256]byte) {
+	for c := range t {
+		t[c] = 0xff
 	}
-	return 0xff
-}
+	for i, c := range []byte("0123456789abcdef") {
+		t[c] = byte(i)
+	}
+	return t
+}()
 
 // traceparent writes sc, whose flags are those that parseTraceparent reads.
 func traceparent(sc trace.SpanContext) string {

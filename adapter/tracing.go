@@ -2,7 +2,6 @@ package adapter
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/delaybridge/delaybridge/adapter/spans"
 	"github.com/delaybridge/delaybridge/internal/natstrace"
 	"github.com/delaybridge/delaybridge/job"
 )
@@ -44,8 +44,8 @@ const (
 // tracing makes the spans of a bridge and reads and writes their contexts. It is
 // safe for concurrent use, but for migrate and moved.
 type tracing struct {
-	tracer trace.Tracer // nil: no spans
-	quick  starter      // the same, if it can do without contexts
+	tracer trace.Tracer  // nil: no spans
+	quick  *spans.Tracer // the same, if it is such a one
 	prop   propagation.TextMapPropagator
 	w3c    bool // prop is W3C's
 	link   bool // deliveries begin traces of their own
@@ -54,47 +54,47 @@ type tracing struct {
 	links     []trace.Link
 }
 
-// starter is a tracer that needs no context, whose making would be a good part of
-// the cost of a span; adapter/spans has one.
-type starter interface {
-	StartSpan(parent trace.SpanContext, name string, kind trace.SpanKind, start time.Time, links []trace.Link) trace.Span
-}
-
 func newTracing(cfg *Config) *tracing {
 	t := &tracing{prop: cfg.Propagator, link: cfg.TraceLink}
 	if cfg.Tracer != nil {
 		t.tracer = cfg.Tracer.Tracer(tracerName)
-		t.quick, _ = t.tracer.(starter)
+		t.quick, _ = t.tracer.(*spans.Tracer)
 	}
 	_, t.w3c = cfg.Propagator.(propagation.TraceContext)
 	return t
 }
 
-// Options of spans that are the same for all, so that none is made for each.
+// What spans of one sort have in common.
 var (
 	attrSystem     = attribute.String("messaging.system", "nats")
-	attrsReceive   = operation("receive", "receive")
-	attrsPublish   = operation("publish", "send")
-	attrsSettle    = operation("settle", "settle")
-	attrsClaim     = operation("claim", "settle")
+	shapeReceive   = shape("receive", trace.SpanKindConsumer, "receive")
+	shapePublish   = shape("publish", trace.SpanKindProducer, "send")
+	shapeSettle    = shape("settle", trace.SpanKindConsumer, "settle")
+	shapeClaim     = shape("claim", trace.SpanKindConsumer, "settle")
+	shapeMigrate   = spans.NewShape("migrate", trace.SpanKindInternal)
 	attrsDuplicate = attribute.Bool("delaybridge.duplicate", true)
 	outcomeAttrs   = outcomes()
 	resultAttrs    = results()
 )
 
-func operation(name, kind string) [3]attribute.KeyValue {
-	return [3]attribute.KeyValue{
-		attrSystem, attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", kind),
-	}
+func shape(name string, kind trace.SpanKind, operation string) *spans.Shape {
+	return spans.NewShape(name, kind, attrSystem,
+		attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", operation))
 }
 
-func target(s string) attribute.KeyValue { return attribute.String("messaging.destination.name", s) }
-func jobID(s string) attribute.KeyValue  { return attribute.String("messaging.message.id", s) }
-func attempt(n uint32) attribute.KeyValue {
-	return attribute.Int64("delaybridge.attempt", int64(n))
+// span is one that has begun, and what will be said of it. Its zero value is none.
+type span struct {
+	sc, parent trace.SpanContext
+	other      trace.Span // of a tracer that is not adapter/spans'; nil: it is
+
+	target, id, worker string // empty: not known
+	attempt            uint32 // zero: none
+	failure            string
+	links              []trace.Link
 }
 
-// startOf is the time from when the spans of a batch last, endOf that up to when.
+// startOf is the time from when the spans of a batch last, zero without tracing,
+// endOf that up to when.
 func startOf(t *tracing) time.Time {
 	if t.tracer == nil {
 		return time.Time{}
@@ -102,44 +102,61 @@ func startOf(t *tracing) time.Time {
 	return time.Now()
 }
 
-func endOf(t *tracing) []trace.SpanEndOption {
-	if t.tracer == nil {
-		return nil
+func endOf(t *tracing) time.Time { return startOf(t) }
+
+// begin begins a span; without a valid parent it is a root.
+func (t *tracing) begin(parent trace.SpanContext, s *spans.Shape, began time.Time, links ...trace.Link) span {
+	if t.quick != nil {
+		return span{sc: t.quick.Begin(parent, s, links), parent: parent, links: links}
 	}
-	return []trace.SpanEndOption{trace.WithTimestamp(time.Now())}
+	_, other := t.tracer.Start(under(parent), s.Name, trace.WithSpanKind(s.Kind), trace.WithTimestamp(began), trace.WithLinks(links...))
+	return span{sc: other.SpanContext(), parent: parent, other: other}
 }
 
 // attrBuffers are used again: a tracer copies what it is given.
 var attrBuffers = sync.Pool{New: func() any { return new([8]attribute.KeyValue) }}
 
-// describe gives span the attributes of its operation and those of the job; attempt
-// zero: none, the last ones without a name: none.
-func describe(span trace.Span, op *[3]attribute.KeyValue, dest, id string, n uint32, more ...attribute.KeyValue) {
-	buf := attrBuffers.Get().(*[8]attribute.KeyValue)
-	as := append(buf[:0], op[:]...)
-	as = append(as, jobID(id))
-	if dest != "" {
-		as = append(as, target(dest))
+// end ends a span, of which more may be said too; what has no name is left out.
+func (t *tracing) end(e *span, s *spans.Shape, began, ended time.Time, more ...attribute.KeyValue) {
+	if e.other == nil && !e.sc.IsSampled() {
+		return
 	}
-	if n != 0 {
-		as = append(as, attempt(n))
+	if e.other != nil && !e.other.IsRecording() {
+		e.other.End()
+		return
+	}
+	buf := attrBuffers.Get().(*[8]attribute.KeyValue)
+	defer attrBuffers.Put(buf)
+	as := buf[:0]
+	if e.id != "" {
+		as = append(as, attribute.String("messaging.message.id", e.id))
+	}
+	if e.target != "" {
+		as = append(as, attribute.String("messaging.destination.name", e.target))
+	}
+	if e.attempt != 0 {
+		as = append(as, attribute.Int64("delaybridge.attempt", int64(e.attempt)))
+	}
+	if e.worker != "" {
+		as = append(as, attribute.String("delaybridge.worker", e.worker))
 	}
 	for _, a := range more {
 		if a.Key != "" {
 			as = append(as, a)
 		}
 	}
-	span.SetAttributes(as...)
-	attrBuffers.Put(buf)
-}
-
-// start begins a span; without a valid parent it is a root.
-func (t *tracing) start(parent trace.SpanContext, name string, kind trace.SpanKind, began time.Time, links ...trace.Link) trace.Span {
-	if t.quick != nil {
-		return t.quick.StartSpan(parent, name, kind, began, links)
+	if e.other == nil {
+		t.quick.Record(&spans.Record{
+			Shape: s, Context: e.sc, Parent: e.parent, Start: began, End: ended, Attributes: as, Links: e.links, Failure: e.failure,
+		})
+		return
 	}
-	_, span := t.tracer.Start(under(parent), name, trace.WithSpanKind(kind), trace.WithTimestamp(began), trace.WithLinks(links...))
-	return span
+	e.other.SetAttributes(s.Attributes...)
+	e.other.SetAttributes(as...)
+	if e.failure != "" {
+		e.other.SetStatus(codes.Error, e.failure)
+	}
+	e.other.End(trace.WithTimestamp(ended))
 }
 
 // extract returns the trace context in c, invalid without one.
@@ -156,9 +173,15 @@ func (t *tracing) extract(c propagation.TextMapCarrier) trace.SpanContext {
 	return trace.SpanContextFromContext(t.prop.Extract(context.Background(), c))
 }
 
+// plain reports whether sc is written as nothing but a traceparent of the ordinary
+// form.
+func (t *tracing) plain(sc trace.SpanContext) bool {
+	return t.w3c && sc.IsValid() && sc.TraceFlags()&^knownFlags == 0
+}
+
 // write writes sc into c.
 func (t *tracing) write(sc trace.SpanContext, c propagation.TextMapCarrier) {
-	if t.w3c && sc.TraceFlags()&^knownFlags == 0 {
+	if t.plain(sc) {
 		c.Set(headerTrace, traceparent(sc))
 		return
 	}
@@ -181,51 +204,37 @@ func (t *tracing) stored(header []job.Field) trace.SpanContext {
 	return t.extract((*fields)(&header))
 }
 
-// under returns a context whose span is the one of sc, elsewhere.
+// under returns a context whose span is the one of sc.
 func under(sc trace.SpanContext) context.Context {
-	return trace.ContextWithRemoteSpanContext(context.Background(), sc)
+	return trace.ContextWithSpanContext(context.Background(), sc)
 }
 
-// receive begins the span of a job that is being taken in; nil without tracing.
-// The job is stored with the context of the span instead of the producer's.
-func (t *tracing) receive(j *job.Job, began time.Time) trace.Span {
-	if t.tracer == nil {
-		return nil
-	}
+// receive begins the span of a job that is being taken in. The job is stored with
+// the context of the span instead of the producer's.
+func (t *tracing) receive(j *job.Job, began time.Time) span {
 	parent := t.extract((*fields)(&j.Header))
-	span := t.start(parent, "receive", trace.SpanKindConsumer, began)
+	s := t.begin(parent, shapeReceive, began)
 	if !parent.IsValid() {
 		(*fields)(&j.Header).del(headerState) // without a parent it says nothing
 	}
-	t.write(span.SpanContext(), (*fields)(&j.Header))
-	return span
+	t.write(s.sc, (*fields)(&j.Header))
+	return s
 }
 
 // received ends the span of a job that was stored, or found to be one already.
-func received(span trace.Span, j *job.Job, r *job.PutResult, ended []trace.SpanEndOption) {
-	if span == nil {
-		return
+func (t *tracing) received(s *span, j *job.Job, r *job.PutResult, began, ended time.Time) {
+	var duplicate attribute.KeyValue
+	if r.Duplicate {
+		duplicate = attrsDuplicate
 	}
-	if span.IsRecording() {
-		var duplicate attribute.KeyValue
-		if r.Duplicate {
-			duplicate = attrsDuplicate
-		}
-		describe(span, &attrsReceive, j.Target, j.ID, 0, duplicate)
-	}
-	span.End(ended...)
+	s.target, s.id = j.Target, j.ID
+	t.end(s, shapeReceive, began, ended, duplicate)
 }
 
 // failed ends the span of a job that was not stored.
-func failed(span trace.Span, to string, err *job.Error) {
-	if span == nil {
-		return
-	}
-	if span.IsRecording() {
-		span.SetAttributes(append(attrsReceive[:], target(to), attribute.Int("delaybridge.error_code", err.ErrCode))...)
-		span.SetStatus(codes.Error, err.Description)
-	}
-	span.End()
+func (t *tracing) failed(s *span, to string, err *job.Error, began time.Time) {
+	s.target, s.failure = to, err.Description
+	t.end(s, shapeReceive, began, endOf(t), attribute.Int("delaybridge.error_code", err.ErrCode))
 }
 
 // refused makes the span of a message that is not taken in, if its producer
@@ -235,38 +244,36 @@ func (t *tracing) refused(m *nats.Msg, err *job.Error) {
 		return
 	}
 	if sc := t.ofMsg(m); sc.IsValid() {
-		failed(t.start(sc, "receive", trace.SpanKindConsumer, time.Now()), cut(m.Subject, 256), err)
+		began := startOf(t)
+		s := t.begin(sc, shapeReceive, began)
+		t.failed(&s, cut(m.Subject, 256), err, began)
 	}
 }
 
 // publish begins the span of a delivery.
-func (t *tracing) publish(f *flight, began time.Time) (span trace.Span) {
+func (t *tracing) publish(f *flight, began time.Time) (s span) {
 	if stored := t.extract((*fields)(&f.Header)); t.link && stored.IsValid() {
-		span = t.start(trace.SpanContext{}, "publish", trace.SpanKindProducer, began, trace.Link{SpanContext: stored})
+		s = t.begin(trace.SpanContext{}, shapePublish, began, trace.Link{SpanContext: stored})
 	} else {
-		span = t.start(stored, "publish", trace.SpanKindProducer, began)
+		s = t.begin(stored, shapePublish, began)
 	}
-	if span.IsRecording() {
-		var worker attribute.KeyValue
-		if f.direct {
-			_, id := job.SplitOwner(f.Owner)
-			worker = attribute.String("delaybridge.worker", id)
-		}
-		describe(span, &attrsPublish, f.Target, f.ID, f.Attempt, worker)
+	s.target, s.id, s.attempt = f.Target, f.ID, f.Attempt
+	if f.direct {
+		_, s.worker = job.SplitOwner(f.Owner)
 	}
-	return span
+	return s
 }
 
 // trace begins the spans of deliveries that are about to be published, which are in
 // p.spans then, or without tracing finds out to which trace they belong.
 func (d *dispatcher) trace(p *publisher, batch []*flight) {
-	began, known := startOf(d.tracing), false
-	p.spans, p.traces = p.spans[:0], p.traces[:0]
+	known := false
+	p.began, p.spans, p.traces = startOf(d.tracing), p.spans[:0], p.traces[:0]
 	for _, f := range batch {
 		var sc trace.SpanContext
 		if d.tracing.tracer != nil {
-			span := d.tracing.publish(f, began)
-			p.spans, sc = append(p.spans, span), span.SpanContext()
+			p.spans = append(p.spans, d.tracing.publish(f, p.began))
+			sc = p.spans[len(p.spans)-1].sc
 		} else {
 			sc = d.tracing.stored(f.Header)
 		}
@@ -286,30 +293,38 @@ func (d *dispatcher) trace(p *publisher, batch []*flight) {
 
 // noteSpan notes that the i-th job of the batch was not published.
 func (p *publisher) noteSpan(i int, err error) {
-	if err != nil && len(p.spans) > 0 && p.spans[i].IsRecording() {
-		p.spans[i].SetStatus(codes.Error, err.Error())
+	if err != nil && len(p.spans) > 0 {
+		p.spans[i].failure = err.Error()
 	}
 }
 
 // endSpans ends the spans of a batch.
 func (p *publisher) endSpans() {
 	ended := endOf(p.trace)
-	for _, span := range p.spans {
-		span.End(ended...)
+	for i := range p.spans {
+		p.trace.end(&p.spans[i], shapePublish, p.began, ended)
 	}
 	clear(p.spans)
 }
 
 // carry writes the context of f's span into the headers of its delivery. Without
 // tracing they have the producer's.
-func (t *tracing) carry(f *flight, h nats.Header) {
+func (p *publisher) carry(f *flight) {
+	t, h := p.trace, natstrace.Header(p.msg.Header)
 	if t.tracer == nil {
 		return
 	}
 	if t.link {
-		natstrace.Header(h).Del(headerState) // it belongs to the trace before
+		h.Del(headerState) // it belongs to the trace before
 	}
-	t.inject(f.trace, h)
+	if !t.plain(f.trace) {
+		t.inject(f.trace, p.msg.Header)
+		return
+	}
+	if v := h[headerTrace]; len(v) == 0 || len(h) > 1 { // else there is no other spelling
+		h.Del(headerTrace)
+	}
+	p.set(7, headerTrace, traceparent(f.trace))
 }
 
 // inject writes sc into h.
@@ -319,37 +334,23 @@ func (t *tracing) inject(sc trace.SpanContext, h nats.Header) {
 	}
 }
 
-// settle begins the span of a settlement that follows from what the span of sc
-// did; nil without tracing, or without knowing that.
-func (t *tracing) settle(sc trace.SpanContext, o job.Outcome, began time.Time) trace.Span {
-	if t.tracer == nil || !sc.IsValid() || o == job.Extend {
-		return nil
-	}
-	name := "settle"
-	if o == job.Own {
-		name = "claim"
-	}
-	return t.start(sc, name, trace.SpanKindConsumer, began)
-}
-
-// ended ends the span of a settlement.
-func (e *settlement) ended(r job.SettleResult, ended []trace.SpanEndOption) {
-	span := e.span
-	if span == nil {
+// settled makes the span of a settlement that follows from what another span did,
+// without tracing or without knowing that none.
+func (t *tracing) settled(e *settlement, r job.SettleResult, ended time.Time) {
+	if e.began.IsZero() || !e.trace.IsValid() || e.Outcome == job.Extend {
 		return
 	}
-	if span.IsRecording() {
-		op := &attrsSettle
-		if e.Outcome == job.Own {
-			op = &attrsClaim
-		}
-		describe(span, op, e.Target, e.ID, e.Attempt, outcomeAttrs[e.Outcome], resultAttrs[r])
-		if r != job.Settled && r != job.Repeated {
-			span.SetStatus(codes.Error, resultAttrs[r].Value.AsString())
-		}
+	how := shapeSettle
+	if e.Outcome == job.Own {
+		how = shapeClaim
 	}
-	span.End(ended...)
-	e.span = nil
+	s := t.begin(e.trace, how, e.began)
+	s.target, s.id, s.attempt = e.Target, e.ID, e.Attempt
+	if r != job.Settled && r != job.Repeated {
+		s.failure = resultAttrs[r].Value.AsString()
+	}
+	t.end(&s, how, e.began, ended, outcomeAttrs[e.Outcome], resultAttrs[r])
+	e.began = time.Time{}
 }
 
 func outcomes() (attrs [job.Own + 1]attribute.KeyValue) {
@@ -400,73 +401,8 @@ func (t *tracing) migrated(migration string, jobs int, took time.Duration) {
 	if migration == t.migration {
 		links = t.links
 	}
-	span := t.start(trace.SpanContext{}, "migrate", trace.SpanKindInternal, end.Add(-took), links...)
-	span.SetAttributes(attribute.String("delaybridge.migration", migration), attribute.Int("delaybridge.jobs", jobs))
-	span.End(trace.WithTimestamp(end))
+	began := end.Add(-took)
+	s := t.begin(trace.SpanContext{}, shapeMigrate, began, links...)
+	t.end(&s, shapeMigrate, began, end, attribute.String("delaybridge.migration", migration), attribute.Int("delaybridge.jobs", jobs))
 	t.migration, t.links = "", nil
 }
-
-// fields carries trace context in the headers of a job: it reads any spelling, and
-// writes the name as it is given in place of any. What is the producer's it does
-// not write.
-type fields []job.Field
-
-// Get returns the value of key, "" without one.
-func (c *fields) Get(key string) string {
-	for i := range *c {
-		if f := &(*c)[i]; len(f.Name) == len(key) && strings.EqualFold(f.Name, key) {
-			return f.Value
-		}
-	}
-	return ""
-}
-
-// Set makes value the only one of key.
-func (c *fields) Set(key, value string) {
-	if producers(key) {
-		return
-	}
-	for i := range *c {
-		if f := &(*c)[i]; len(f.Name) == len(key) && strings.EqualFold(f.Name, key) {
-			*f = job.Field{Name: key, Value: value}
-			c.delFrom(i+1, key)
-			return
-		}
-	}
-	*c = append(*c, job.Field{Name: key, Value: value})
-}
-
-func (c *fields) del(key string) { c.delFrom(0, key) }
-
-// delFrom removes key from the i-th header on.
-func (c *fields) delFrom(i int, key string) {
-	keep := (*c)[:min(i, len(*c))]
-	for ; i < len(*c); i++ {
-		if f := (*c)[i]; len(f.Name) != len(key) || !strings.EqualFold(f.Name, key) {
-			keep = append(keep, f)
-		}
-	}
-	*c = keep
-}
-
-// Keys returns the names that there are.
-func (c *fields) Keys() []string {
-	keys := make([]string, len(*c))
-	for i, f := range *c {
-		keys[i] = strings.ToLower(f.Name)
-	}
-	return keys
-}
-
-// outgoing is a header to which nothing is written that is the producer's.
-type outgoing struct{ natstrace.Header }
-
-func (o outgoing) Set(key, value string) {
-	if !producers(key) {
-		o.Header.Set(key, value)
-	}
-}
-
-// producers reports whether a header is the producer's also where it belongs to the
-// trace.
-func producers(key string) bool { return key == headerState || key == headerBaggage }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
@@ -96,6 +97,18 @@ func TestSpansOfFailures(t *testing.T) {
 	s = find("settle", func(s tracetest.SpanStub) bool { return s.Parent.SpanID() == first.SpanContext.SpanID() })
 	if !slices.Contains(s.Attributes, attribute.String("delaybridge.outcome", "retry")) {
 		t.Errorf("span of a lease that ran out: %+v", s)
+	}
+	const oversized = "1111111111111111aaaaaaaaaaaaaaaa"
+	if _, err := r.store.Put(t.Context(), []job.Job{{
+		ID: "oversized", Incarnation: 1, Target: "t.x", Due: 1, AckWait: time.Minute, Payload: make([]byte, 2<<20),
+		Header: []job.Field{{Name: "traceparent", Value: "00-" + oversized + "-b7ad6b7169203331-01"}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	first = find("publish", func(s tracetest.SpanStub) bool { return s.SpanContext.TraceID().String() == oversized })
+	if s = find("settle", func(s tracetest.SpanStub) bool { return s.Parent.SpanID() == first.SpanContext.SpanID() }); first.Status.Code != codes.Error ||
+		!slices.Contains(s.Attributes, attribute.String("delaybridge.outcome", "dead")) {
+		t.Errorf("spans of a job that cannot be published: %+v, %+v", first, s)
 	}
 	for _, s := range spans.GetSpans() {
 		if s.Name == "receive" && s.Status.Code == codes.Error && s.SpanContext.TraceID().String() != producerTrace {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/adapter"
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/memdelay"
 )
@@ -64,6 +65,27 @@ func TestBadClaims(t *testing.T) {
 	}
 	if got := r.state(a.ID); got.Owner != "b1" {
 		t.Errorf("owned by %q", got.Owner)
+	}
+	r.done(m)
+}
+
+// TestClaimForAnother: a worker cannot fill another one, of targets that it may not
+// take, with its own jobs.
+func TestClaimForAnother(t *testing.T) {
+	r := newRig(t, withConfig(func(c *adapter.Config) {
+		c.AllowWorkers = []adapter.WorkerRule{{Name: "w1", Pattern: "t.>"}, {Name: "other", Pattern: "billing.>"}}
+	}))
+	plain := r.worker("t.x")
+	a := r.schedule("delay.in.0s.t.x", "p")
+	m := receive(t, plain)
+	if got := r.settle(m, `+CLAIM {"worker":"other"}`); !strings.HasPrefix(got, `-ERR {"code":403,"err_code":20403,`) {
+		t.Errorf("a claim for a worker of other targets is answered %q", got)
+	}
+	if got := r.state(a.ID); got.Owner != "b1" {
+		t.Errorf("owned by %q", got.Owner)
+	}
+	if got := r.settle(m, `+CLAIM {"worker":"w1"}`); !strings.HasPrefix(got, "+OK ") {
+		t.Errorf("a claim that the rules allow is answered %q", got)
 	}
 	r.done(m)
 }

@@ -105,9 +105,15 @@ type Job struct {
 	Bytes       int       `json:"bytes"`                  // of its payload
 }
 
-// ByID asks for one job: get, cancel, fire and requeue.
+// ByID asks for one job: get, fire and requeue.
 type ByID struct {
 	ID ID `json:"id"`
+}
+
+// CancelRequest removes a job.
+type CancelRequest struct {
+	ID    ID        `json:"id"`
+	State job.State `json:"state,omitempty"` // only if it is pending, or dead; none: either
 }
 
 // RescheduleRequest gives a pending job a new due time. In and At have the forms of
@@ -147,14 +153,15 @@ type Page struct {
 
 // PurgeRequest removes all jobs of a target, or of a pattern, in one state.
 type PurgeRequest struct {
-	Target string    `json:"target"`          // > for all
-	State  job.State `json:"state,omitempty"` // pending or dead (the default)
+	Target string    `json:"target"`           // > for all
+	State  job.State `json:"state,omitempty"`  // pending or dead (the default)
+	Cursor string    `json:"cursor,omitempty"` // of the answer before
 }
 
 // Purged says how many jobs were removed.
 type Purged struct {
-	Purged int  `json:"purged"`
-	More   bool `json:"more,omitempty"` // the time was up before all were removed: ask again
+	Purged int    `json:"purged"`
+	Cursor string `json:"cursor,omitempty"` // the time was up before all were looked at: go on with it
 }
 
 // TargetRequest pauses or resumes a target, or a pattern; > for all.

@@ -14,7 +14,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"error":null}`), "x")
 	f.Add([]byte(nil), "503")
 	f.Fuzz(func(t *testing.T, data []byte, code string) {
-		if r, err := readReceipt("delay.to.x", data); (err == nil) != (r.ID != "") {
+		if r, err := readReceipt(nats.NewMsg("delay.to.x"), data); (err == nil) != (r.ID != "") {
 			t.Errorf("receipt %+v with error %v", r, err)
 		}
 		m := &nats.Msg{Data: data}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,6 +31,9 @@ func (c *Client) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	reply, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err == nil {
 		return reply, nil
+	}
+	if denied := (*PermissionError)(nil); errors.As(context.Cause(ctx), &denied) {
+		return nil, denied
 	}
 	if denied := c.denied(before, m.Subject); denied != nil {
 		return nil, denied

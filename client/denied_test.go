@@ -75,6 +75,39 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// TestOldRefusals: what was refused before a call says nothing of it, though its
+// answer is late.
+func TestOldRefusals(t *testing.T) {
+	users := func(allowed string) testnats.Option {
+		return testnats.Config(`authorization { users = [ { user: bridge, password: p }
+			{ user: u, password: p, permissions: { publish: ["` + allowed + `"] } } ] }`)
+	}
+	srv := testnats.Start(t, users("other"))
+	answerer := connect(t, srv, nats.UserInfo("bridge", "p"))
+	if _, err := answerer.Subscribe("delay.to.x", func(m *nats.Msg) {
+		time.AfterFunc(300*time.Millisecond, func() { _ = m.Respond([]byte(`{"id":"a","seq":1}`)) })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	nc := connect(t, srv, nats.UserInfo("u", "p"), quiet)
+	c := newClient(t, nc, client.Options{})
+	var denied *client.PermissionError
+	if _, err := c.Schedule(t.Context(), client.Job{Target: "x"}, 0); !errors.As(err, &denied) {
+		t.Fatalf("before it is allowed: %v", err)
+	}
+	srv.Reload(t, users("delay.to.x"))
+	if nc.LastError() == nil {
+		t.Fatal("the server has ended the connection, so nothing old is left of it")
+	}
+	if _, err := c.Schedule(t.Context(), client.Job{Target: "x"}, 0); err != nil {
+		t.Errorf("one: %v", err)
+	}
+	if _, err := c.ScheduleMany(t.Context(), items(2, "x")); err != nil {
+		t.Errorf("many: %v", err)
+	}
+}
+
 func TestTraceContextTravels(t *testing.T) {
 	srv := testnats.Start(t)
 	nc := connect(t, srv)

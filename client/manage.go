@@ -23,7 +23,13 @@ func (c *Client) Get(ctx context.Context, id string) (api.Job, error) {
 // Cancel removes a job that is pending or dead. The answer is definite: it says
 // whether the job was removed, is running, has finished, or is unknown.
 func (c *Client) Cancel(ctx context.Context, id string) (api.Change, error) {
-	return call[api.Change](ctx, c, api.Cancel, api.ByID{ID: api.ID(id)})
+	return call[api.Change](ctx, c, api.Cancel, api.CancelRequest{ID: api.ID(id)})
+}
+
+// PurgeJob is Cancel of a job that is in a state, job.Pending or job.Dead. In the
+// other one it stays, and the answer is that it has finished.
+func (c *Client) PurgeJob(ctx context.Context, id string, state job.State) (api.Change, error) {
+	return call[api.Change](ctx, c, api.Cancel, api.CancelRequest{ID: api.ID(id), State: state})
 }
 
 // Reschedule makes a pending job due after delay. The answer is definite, as that
@@ -35,7 +41,7 @@ func (c *Client) Reschedule(ctx context.Context, id string, delay time.Duration)
 // RescheduleAt makes a pending job due at t. The answer is definite, as that of
 // Cancel.
 func (c *Client) RescheduleAt(ctx context.Context, id string, t time.Time) (api.Change, error) {
-	return call[api.Change](ctx, c, api.Reschedule, api.RescheduleRequest{ID: api.ID(id), At: t.Format(time.RFC3339Nano)})
+	return call[api.Change](ctx, c, api.Reschedule, api.RescheduleRequest{ID: api.ID(id), At: timeText(t)})
 }
 
 // Fire makes a pending job due now. The answer is definite, as that of Cancel.
@@ -92,18 +98,15 @@ func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[api.Job, error] {
 }
 
 // Purge removes all jobs in a state, job.Pending or job.Dead, whose target is one or
-// matches a pattern; > is all. It returns how many were removed. A bridge removes as
-// many as it can in a few seconds, and is asked until none is left.
+// matches a pattern; > is all. It returns how many were removed. A bridge looks at as
+// many as it can in a few seconds, and is asked until all were looked at.
 func (c *Client) Purge(ctx context.Context, target string, state job.State) (int, error) {
-	sum := 0
+	sum, r := 0, api.PurgeRequest{Target: target, State: state}
 	for {
-		a, err := call[api.Purged](ctx, c, api.Purge, api.PurgeRequest{Target: target, State: state})
+		a, err := call[api.Purged](ctx, c, api.Purge, r)
 		sum += a.Purged
-		switch {
-		case err != nil || !a.More:
+		if r.Cursor = a.Cursor; err != nil || r.Cursor == "" {
 			return sum, err
-		case a.Purged == 0:
-			return sum, fmt.Errorf("purge of %s: its time is up before a job of it is found among the others; list and cancel them one by one", target)
 		}
 	}
 }

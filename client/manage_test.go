@@ -90,6 +90,9 @@ func TestChangesAreDefinite(t *testing.T) {
 	} else if _, err := nc.Request(m.Reply, nil, patience); err != nil {
 		t.Error(err)
 	}
+	if a, err := c.PurgeJob(ctx, "b", job.Dead); err != nil || a.Result != job.ResultFinished {
+		t.Errorf("purge of a pending job: %+v, %v", a, err)
+	}
 	for i, want := range []job.Result{job.ResultDone, job.ResultFinished} {
 		if a, err := c.Cancel(ctx, "b"); err != nil || a.Result != want {
 			t.Errorf("cancel %d: %+v, %v; want %s", i, a, err, want)

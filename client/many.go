@@ -35,17 +35,13 @@ type Result struct {
 // When ctx has no deadline, what is unanswered fails once no answer at all has come
 // for Options.Timeout.
 func (c *Client) ScheduleMany(ctx context.Context, items []Item) ([]Result, error) {
-	b := &bulk{c: c, results: make([]Result, len(items)), pending: make(map[int]string, min(len(items), window)),
-		answers: make(chan answer, window), before: c.nc.LastError(), last: time.Now()}
-	inbox := c.nc.NewInbox()
-	b.inbox = inbox + "."
-	sub, err := c.nc.Subscribe(inbox+".*", b.answered)
+	b := c.newBulk(len(items))
+	defer b.ticker.Stop()
+	sub, err := c.nc.Subscribe(b.inbox+"*", b.answered)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to answers: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection alone
-	b.ticker = time.NewTicker(deniedAfter)
-	defer b.ticker.Stop()
 	for i := range items {
 		b.send(ctx, i, &items[i])
 	}
@@ -60,9 +56,9 @@ type bulk struct {
 	c       *Client
 	inbox   string
 	results []Result
-	pending map[int]string // the subjects of items that have no result yet
-	answers chan answer    // never full: at most window are pending
-	before  error          // the last error of the connection, before
+	pending map[int]*nats.Msg // what was sent for the items that have no result yet
+	answers chan answer       // never full: at most window are pending
+	before  error             // the last error of the connection, before
 	ticker  *time.Ticker
 	last    time.Time        // of the last answer
 	denied  map[string]error // subjects that the server refused
@@ -71,6 +67,12 @@ type bulk struct {
 type answer struct {
 	item int
 	msg  *nats.Msg
+}
+
+// newBulk returns a bulk of n items of which none has been sent.
+func (c *Client) newBulk(n int) *bulk {
+	return &bulk{c: c, inbox: c.nc.NewInbox() + ".", results: make([]Result, n), pending: make(map[int]*nats.Msg, min(n, window)),
+		answers: make(chan answer, window), before: c.nc.LastError(), ticker: time.NewTicker(deniedAfter), last: time.Now()}
 }
 
 // answered takes a reply; what was answered already is ignored.
@@ -110,7 +112,7 @@ func (b *bulk) send(ctx context.Context, i int, item *Item) {
 	if len(b.pending) == 0 {
 		b.last = time.Now()
 	}
-	b.pending[i] = m.Subject
+	b.pending[i] = m
 }
 
 // wait takes answers, or finds out that there will be none.
@@ -119,7 +121,6 @@ func (b *bulk) wait(ctx context.Context) {
 	case a := <-b.answers:
 		b.take(a)
 		b.takeAll()
-		b.last = time.Now()
 	case <-b.ticker.C:
 		b.look(ctx)
 	case <-ctx.Done():
@@ -136,22 +137,24 @@ func (b *bulk) takeAll() {
 }
 
 func (b *bulk) take(a answer) {
-	subject, ok := b.pending[a.item]
+	b.last = time.Now()
+	sent, ok := b.pending[a.item]
 	if !ok {
 		return
 	}
 	delete(b.pending, a.item)
 	r := &b.results[a.item]
 	if len(a.msg.Data) == 0 && a.msg.Header.Get("Status") == "503" {
-		r.Err = b.c.noAnswer(subject, nats.ErrNoResponders)
+		r.Err = b.c.noAnswer(sent.Subject, nats.ErrNoResponders)
 		return
 	}
-	r.Receipt, r.Err = readReceipt(subject, a.msg.Data)
+	r.Receipt, r.Err = readReceipt(sent, a.msg.Data)
 }
 
 // look fails what the server has refused, and everything when no answer has come
-// for too long.
+// for too long, or none can.
 func (b *bulk) look(ctx context.Context) {
+	b.takeAll() // sending may have taken longer than the timeout, and answers wait
 	if inbox := b.c.deniedInbox(); strings.HasPrefix(inbox, b.inbox) {
 		b.fail(func(string) error { return &PermissionError{Subject: inbox, Subscribe: true} })
 	}
@@ -162,6 +165,9 @@ func (b *bulk) look(ctx context.Context) {
 		b.denied[subject] = &PermissionError{Subject: subject}
 		b.fail(func(s string) error { return b.denied[s] })
 	}
+	if b.c.nc.IsClosed() {
+		b.fail(func(string) error { return nats.ErrConnectionClosed })
+	}
 	if _, bounded := ctx.Deadline(); !bounded && time.Since(b.last) >= b.c.o.Timeout {
 		b.fail(func(string) error { return context.DeadlineExceeded })
 	}
@@ -169,14 +175,14 @@ func (b *bulk) look(ctx context.Context) {
 
 // fail ends the pending items whose subject has an error.
 func (b *bulk) fail(why func(subject string) error) {
-	for i, subject := range b.pending {
-		err := why(subject)
+	for i, sent := range b.pending {
+		err := why(sent.Subject)
 		if err == nil {
 			continue
 		}
 		delete(b.pending, i)
 		if denied := (*PermissionError)(nil); !errors.As(err, &denied) {
-			err = b.c.noAnswer(subject, err)
+			err = b.c.noAnswer(sent.Subject, err)
 		}
 		b.results[i].Err = err
 	}

@@ -108,6 +108,21 @@ func TestScheduleManyUnanswered(t *testing.T) {
 	}
 }
 
+// TestScheduleManyOnClosedConnection: nothing is waited for that cannot come.
+func TestScheduleManyOnClosedConnection(t *testing.T) {
+	srv := testnats.Start(t)
+	nc := connect(t, srv)
+	if _, err := connect(t, srv).Subscribe("delay.to.x", func(*nats.Msg) { nc.Close() }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	results, err := newClient(t, nc, client.Options{}).ScheduleMany(ctx, items(3, "x"))
+	if !errors.Is(err, nats.ErrConnectionClosed) || len(results) != 3 || results[0].Err == nil {
+		t.Errorf("%v, %v", results, err)
+	}
+}
+
 // BenchmarkSchedule compares one call per job with one call for many, on a bridge in
 // this process.
 func BenchmarkSchedule(b *testing.B) {

@@ -250,7 +250,7 @@ func everyCall(url, prefix string) (all error) {
 	failed(err)
 	_, _, err = s.Upcoming(ctx, 0, now.Add(2*time.Hour), 10)
 	failed(err)
-	_, err = s.Cancel(ctx, now, []string{"later", "id3"})
+	_, err = s.Cancel(ctx, now, job.ByIDs("later", "id3"))
 	failed(err)
 	_, err = s.Prune(ctx, now.Add(time.Hour), 10)
 	failed(err)

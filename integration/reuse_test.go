@@ -39,7 +39,7 @@ func TestReusedIDRefusesTheFirstWorker(t *testing.T) {
 		s.accept(nc, first)
 		old := s.message(got)
 		s.awaitState(id, job.Pending)
-		changes, err := s.look.Cancel(context.Background(), job.At(time.Now()), []string{id})
+		changes, err := s.look.Cancel(context.Background(), job.At(time.Now()), job.ByIDs(id))
 		if err != nil || changes[0].Result != job.ResultDone {
 			t.Fatalf("cancel: %+v, %v", changes, err)
 		}

@@ -28,11 +28,12 @@ const (
 type tracedWorks struct {
 	*works
 	*otlpReceiver
+	stopLibrary func() // ends the worker that library began, if it did
 }
 
 func newTracedWorks(t *testing.T, kind storeKind, env []string, flags ...string) *tracedWorks {
 	t.Helper()
-	w := &tracedWorks{newWorks(t, kind), newOTLPReceiver(t)}
+	w := &tracedWorks{newWorks(t, kind), newOTLPReceiver(t), func() {}}
 	w.system.env = w.otlpReceiver.env(env...)
 	w.start(flags...)
 	return w
@@ -77,13 +78,21 @@ func (w *tracedWorks) library() {
 			w.works.t.Error(err)
 		}
 	})
-	w.works.t.Cleanup(func() {
+	w.stopLibrary = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
 		if err := p.Shutdown(context.Background()); err != nil {
 			w.works.t.Error(err)
 		}
 	})
+	w.works.t.Cleanup(w.stopLibrary)
+}
+
+// end stops the worker and then the bridge, which answers the worker's farewell.
+func (w *tracedWorks) end() {
+	w.works.t.Helper()
+	w.stopLibrary()
+	w.bridge.end()
 }
 
 // wantChain checks the spans of a job from its producer to its completion by the
@@ -125,7 +134,7 @@ func TestTrace(t *testing.T) {
 		w.wantRoots()
 		w.wantRetry()
 		w.wantUnsampled()
-		w.bridge.end()
+		w.end()
 	})
 }
 
@@ -229,27 +238,30 @@ func (w *tracedWorks) wantUnsampled() {
 	w.await(0, "publish", func(s otlpSpan) bool { return s.trace() == other })
 }
 
-// A job that is put while Redis is away, and delivered from there when it is back,
+// A job that is put while Redis is away, and delivered from it when it is back,
 // has one trace; the migration is linked to it.
 func TestTraceAcrossMigration(t *testing.T) {
 	t.Parallel()
 	w := newTracedWorks(t, redisStore, nil, append(slices.Clone(shortFailover), "--tracing-redis", "true")...)
 	w.redis.Kill()
 	w.awaitMode("local")
-	id := w.put("3s", traceTarget, "traceparent", "00-"+producerTrace+"-"+producerSpan+"-01")
+	id := w.put("1h", traceTarget, "traceparent", "00-"+producerTrace+"-"+producerSpan+"-01")
 	w.redis.Restart()
 	w.awaitMode("redis")
 	if n, err := w.bridge.metric(depth); err != nil || n != 0 {
 		t.Fatalf("%v jobs are still on the disk, %v", n, err)
 	}
 	w.library()
+	if reply, err := w.nc.Request("delay.api.fire", fmt.Appendf(nil, `{"id":%q}`, id), patient); err != nil || strings.Contains(string(reply.Data), "error") {
+		t.Fatalf("fire: %s, %v", reply.Data, err)
+	}
 	receive := w.wantChain(id)
 	migrate := w.one("migrate", func(otlpSpan) bool { return true })
 	if len(migrate.Links) != 1 || (otlpSpan{Span: &tracepb.Span{SpanId: migrate.Links[0].SpanId}}).id() != receive.id() ||
 		!strings.HasPrefix(migrate.attr("delaybridge.migration"), "b1-") || migrate.attr("delaybridge.jobs") == "" {
 		t.Errorf("span of the migration: %v, the intake %v", migrate, receive)
 	}
-	w.bridge.end()
+	w.end()
 	ofRedis := func(s otlpSpan) bool { return s.attr("db.system") == "redis" }
 	if s := w.first(ofRedis); s.trace() == producerTrace || s.attr("db.statement") != "" {
 		t.Errorf("span of a call of Redis: %v", s)
@@ -269,7 +281,7 @@ func TestTraceLink(t *testing.T) {
 		t.Errorf("span of the delivery: %v", publish)
 	}
 	w.one("settle", under(w.one("process", under(publish))))
-	w.bridge.end()
+	w.end()
 }
 
 // The context of Zipkin works as W3C's.
@@ -292,5 +304,5 @@ func TestTraceB3(t *testing.T) {
 		m.Header.Get("traceparent") != "00-"+producerTrace+"-"+publish.id()+"-01" {
 		t.Errorf("the delivery came with %v, its span is %v", m.Header, publish)
 	}
-	w.bridge.end()
+	w.end()
 }

@@ -142,6 +142,7 @@ type Delivery struct {
 	Next     Time // when this attempt was due; zero when Expired returns the delivery
 	Owner    string
 	Deadline Time // when the lease runs out
+	Fallback bool // this bridge's disk stood in for the store that bridges share
 }
 
 // Ref returns the delivery's token.

@@ -68,13 +68,15 @@ type Index interface {
 	Get(ctx context.Context, ids []string) ([]Info, error)
 	// List returns one page of jobs, see Query.
 	List(ctx context.Context, q Query) (Page, error)
-	// Cancel removes pending and dead jobs and frees their ids at once.
-	// now is the time recorded. What ended, cancelled jobs too, is finished.
-	Cancel(ctx context.Context, now Time, ids []string) ([]Change, error)
+	// Cancel removes pending and dead jobs and frees their ids at once, see
+	// Cancellation. now is the time recorded. What ended, cancelled jobs too, is
+	// finished. One result per cancellation, in order.
+	Cancel(ctx context.Context, now Time, list []Cancellation) ([]Change, error)
 	// Reschedule gives pending jobs, set aside or not, a new due time. With
 	// Requeue set it acts on dead jobs instead, whose attempts go on rising
 	// while their budget starts anew (a pending one is then unknown; without
-	// Requeue a dead one is finished). Expires moves along with Due.
+	// Requeue a dead one is finished). Expires moves along with Due. One result
+	// per request, in order.
 	Reschedule(ctx context.Context, r []Reschedule) ([]Change, error)
 	// Count returns how many jobs there are, fast enough for a look every few
 	// seconds at a million of them. Jobs that change their state while it runs
@@ -230,9 +232,31 @@ type Change struct {
 	Owner   string
 }
 
+// Cancellation is one request to remove a job. Who has looked at the job before
+// says what it was: the ID may name another one by now.
+type Cancellation struct {
+	ID string
+	// Incarnation, unless zero, is that of the job that is meant. If the ID names
+	// another one, the job is unknown and nothing changes.
+	Incarnation uint64
+	// State, unless empty, is the one in which the job goes, Pending or Dead. In
+	// the other one it stays, and is finished.
+	State State
+}
+
+// ByIDs returns cancellations of whatever jobs have these ids.
+func ByIDs(ids ...string) []Cancellation {
+	list := make([]Cancellation, len(ids))
+	for i, id := range ids {
+		list[i].ID = id
+	}
+	return list
+}
+
 // Reschedule is one request to change a due time.
 type Reschedule struct {
-	ID      string
-	Due     Time
-	Requeue bool
+	ID          string
+	Incarnation uint64 // as of a Cancellation
+	Due         Time
+	Requeue     bool
 }

@@ -68,7 +68,7 @@ func busy(s *memdelay.Store, caller int, known map[string]string) {
 		known[id] = "pending"
 		if i%2 == 0 {
 			known[id] = "being cancelled"
-			if _, err := s.Cancel(ctx, 1, []string{id}); err != nil {
+			if _, err := s.Cancel(ctx, 1, job.ByIDs(id)); err != nil {
 				return
 			}
 			known[id] = "cancelled"
@@ -150,7 +150,7 @@ func TestSnapshotWaitsForTheLog(t *testing.T) {
 	fs.begun = func() {
 		s := <-ready
 		go func() {
-			_, err := s.Cancel(ctx, 1, []string{"a"})
+			_, err := s.Cancel(ctx, 1, job.ByIDs("a"))
 			cancelled <- err
 		}()
 		for must(s.Get(ctx, []string{"a"}))[0].State != job.Cancelled {

@@ -221,7 +221,7 @@ func (w *walk) next() call {
 		return w.settlement()
 	case 8:
 		now, ids := w.tick(), w.ids()
-		return call{"cancel", func(s *Store) (bool, error) { _, err := s.Cancel(ctx, now, ids); return true, err }}
+		return call{"cancel", func(s *Store) (bool, error) { _, err := s.Cancel(ctx, now, job.ByIDs(ids...)); return true, err }}
 	case 9:
 		list := []job.Reschedule{{ID: w.id(), Due: w.tick(), Requeue: w.rnd.IntN(2) == 0}, {ID: w.id(), Due: w.tick()}}
 		return call{"reschedule", func(s *Store) (bool, error) { _, err := s.Reschedule(ctx, list); return true, err }}

@@ -108,7 +108,7 @@ func TestIdleStoreShrinks(t *testing.T) {
 		jobs[i].Payload = make([]byte, 1000)
 	}
 	mustPut(t, s, jobs...)
-	must(s.Cancel(ctx, 2, ids))
+	must(s.Cancel(ctx, 2, job.ByIDs(ids...)))
 	before := dirBytes(t, dir)
 	deadline := time.Now().Add(20 * time.Second)
 	for now := job.Time(1e12); dirBytes(t, dir) > 40<<20 && time.Now().Before(deadline); now += 1e7 {
@@ -198,7 +198,7 @@ func TestSalvage(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := must(s.Claim(ctx, job.ClaimRequest{Now: 1, Until: 1, Max: 1})).Deliveries[0]
-	must(s.Cancel(ctx, 1, []string{"job1"}))
+	must(s.Cancel(ctx, 1, job.ByIDs("job1")))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestPoisoned(t *testing.T) {
 		unavailable("Put", err)
 		_, err = s.Claim(ctx, job.ClaimRequest{Now: 1, Until: 1, Max: 1})
 		unavailable("Claim", err)
-		_, err = s.Cancel(ctx, 1, []string{"unknown"})
+		_, err = s.Cancel(ctx, 1, job.ByIDs("unknown"))
 		unavailable("Cancel", err)
 		fs.Inject(nil)
 	}
@@ -345,7 +345,7 @@ func TestIncarnationsRise(t *testing.T) {
 	j := simple("a", 1)
 	j.Incarnation = uint64(time.Now().Add(time.Hour).UnixNano())
 	mustPut(t, s, j)
-	must(s.Cancel(ctx, 1, []string{"a"}))
+	must(s.Cancel(ctx, 1, job.ByIDs("a")))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -104,8 +104,8 @@ func (r *restarting) List(ctx context.Context, q job.Query) (p job.Page, err err
 	return
 }
 
-func (r *restarting) Cancel(ctx context.Context, now job.Time, ids []string) (res []job.Change, err error) {
-	r.with(func(s *memdelay.Store) { res, err = s.Cancel(ctx, now, ids) })
+func (r *restarting) Cancel(ctx context.Context, now job.Time, list []job.Cancellation) (res []job.Change, err error) {
+	r.with(func(s *memdelay.Store) { res, err = s.Cancel(ctx, now, list) })
 	return
 }
 

@@ -39,7 +39,7 @@ func thrice(t *testing.T, s *memdelay.Store) {
 	c := must(s.Claim(ctx, job.ClaimRequest{Now: 22, Until: 22, Max: 1}))
 	must(s.Settle(ctx, 23, []job.Settlement{{Ref: c.Deliveries[0].Ref()}}))
 	mustPut(t, s, incarnation("a", 9))
-	must(s.Cancel(ctx, 24, []string{"a"}))
+	must(s.Cancel(ctx, 24, job.ByIDs("a")))
 }
 
 // TestVerdictsByIncarnation: how one job of an id ended is not forgotten when the
@@ -326,7 +326,7 @@ func TestVerdictsCount(t *testing.T) {
 	for ; err == nil && ended < 1000; ended++ {
 		id := fmt.Sprint(ended)
 		err = must(s.Put(ctx, []job.Job{simple(id, 1)}))[0].Err
-		must(s.Cancel(ctx, 1, []string{id}))
+		must(s.Cancel(ctx, 1, job.ByIDs(id)))
 	}
 	if u := s.Usage(); !errors.Is(err, job.ErrFull) || u.VerdictBytes < 19_000 || u.VerdictBytes > 20_400 {
 		t.Errorf("after %d jobs: %v, usage %+v", ended, err, u)

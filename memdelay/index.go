@@ -66,17 +66,16 @@ func (n *note) info(id string) job.Info {
 }
 
 // Cancel implements [job.Index].
-func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
+func (s *Store) Cancel(ctx context.Context, now job.Time, list []job.Cancellation) ([]job.Change, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	s.observe(now)
-	changes := make([]job.Change, len(ids))
-	for i, id := range ids {
-		slot, c := s.lookup(id)
+	changes := make([]job.Change, len(list))
+	for i, l := range list {
+		slot, c := s.lookup(l.ID, l.Incarnation)
 		if slot != 0 && c.Result != job.ResultRunning {
-			c.Result = job.ResultDone
-			s.end(slot, true, now)
+			c.Result = s.cancel(slot, l.State, now)
 		}
 		changes[i] = c
 	}
@@ -93,7 +92,7 @@ func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Ch
 	}
 	changes := make([]job.Change, len(list))
 	for i, r := range list {
-		slot, c := s.lookup(r.ID)
+		slot, c := s.lookup(r.ID, r.Incarnation)
 		if slot != 0 && c.Result != job.ResultRunning {
 			c.Result = s.reschedule(slot, r)
 		}
@@ -105,22 +104,36 @@ func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Ch
 	return changes, nil
 }
 
-// lookup returns the slot of id, zero when it is not held, and what to answer
-// if nothing can be changed.
-func (s *Store) lookup(id string) (uint32, job.Change) {
+// lookup returns the slot of that incarnation of id (zero: of any), zero when it
+// is not held, and what to answer if nothing can be changed.
+func (s *Store) lookup(id string, incarnation uint64) (uint32, job.Change) {
+	is := func(held uint64) bool { return incarnation == 0 || incarnation == held }
 	slot := s.ids.find(id)
 	if slot == 0 {
-		if n := s.recall(id); n != nil {
+		if n := s.recall(id); n != nil && is(n.incarnation) {
 			return 0, job.Change{ID: id, Result: job.ResultFinished, Attempt: n.attempt}
 		}
 		return 0, job.Change{ID: id, Result: job.ResultUnknown}
 	}
 	e := s.entries.at(slot)
+	if !is(e.incarnation()) {
+		return 0, job.Change{ID: id, Result: job.ResultUnknown}
+	}
 	c := job.Change{ID: id, Attempt: e.attempt()}
 	if e.place == running {
 		c.Result, c.Owner = job.ResultRunning, e.run.text
 	}
 	return slot, c
+}
+
+// cancel acts on the entry in slot, which is pending or dead: in that state alone
+// if one is given.
+func (s *Store) cancel(slot uint32, state job.State, now job.Time) job.Result {
+	if state != "" && state != s.entries.at(slot).state() {
+		return job.ResultFinished
+	}
+	s.end(slot, true, now)
+	return job.ResultDone
 }
 
 // reschedule acts on the entry in slot, which is pending or dead.

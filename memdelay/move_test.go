@@ -111,7 +111,7 @@ func TestVerdicts(t *testing.T) {
 			t.Fatal(res)
 		}
 		must(s.Settle(ctx, 25, []job.Settlement{{Ref: job.Ref{ID: "adopted", Incarnation: 7, Attempt: 3, Nonce: 99}}}))
-		must(s.Cancel(ctx, 26, []string{"chosen", "generated", "suspect"}))
+		must(s.Cancel(ctx, 26, job.ByIDs("chosen", "generated", "suspect")))
 		all := []string{"adopted", "chosen", "generated", "suspect"}
 		var found []string
 		for _, f := range s.Find(all) {
@@ -191,7 +191,7 @@ func TestForgetWhatEnded(t *testing.T) {
 	s := memdelay.New(memdelay.Options{Verdicts: true})
 	adopt(t, s, there("a", job.Pending, 1))
 	list := s.Export(1, false, nil)
-	must(s.Cancel(ctx, 2, []string{"a"}))
+	must(s.Cancel(ctx, 2, job.ByIDs("a")))
 	if changed, err := s.Forget(ctx, list); changed != 1 || err != nil || s.Usage().Verdicts != 1 {
 		t.Errorf("%d changed, %v, usage %+v", changed, err, s.Usage())
 	}
@@ -247,7 +247,7 @@ func TestLimits(t *testing.T) {
 	if err := put(large); err != nil {
 		t.Errorf("Put within the limit: %v", err)
 	}
-	must(s.Cancel(ctx, 1, []string{"a"}))
+	must(s.Cancel(ctx, 1, job.ByIDs("a")))
 	if u := s.Usage(); u.Jobs != 4 || u.Adopted != 3 || u.MaxJobs != 9 || u.MaxBytes != 2000 {
 		t.Errorf("usage %+v", u)
 	}

@@ -146,7 +146,7 @@ func TestListAmongChanges(t *testing.T) {
 			default:
 			}
 			put(fmt.Sprintf("other%05d", i), job.Time(1+i%(n/100)))
-			if _, err := s.Cancel(ctx, 1, []string{fmt.Sprintf("other%05d", i-50)}); err != nil {
+			if _, err := s.Cancel(ctx, 1, job.ByIDs(fmt.Sprintf("other%05d", i-50))); err != nil {
 				t.Error(err)
 			}
 		}

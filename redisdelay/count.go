@@ -9,31 +9,29 @@ import (
 	"github.com/delaybridge/delaybridge/job"
 )
 
-// Count implements [job.Index]: a few constant-time commands per shard, and one
-// per target that has jobs set aside, in two round trips.
+// Count implements [job.Index]: four constant-time commands per shard, in one round
+// trip. A job that lives has a record and is in one sorted set, so that those set
+// aside are what the others leave, however many targets they have.
 func (s *Store) Count(ctx context.Context) (job.Counts, error) {
-	waiting, err := s.waitingTargets(ctx)
-	if err != nil {
-		return job.Counts{}, err
-	}
 	pipe := s.client.Pipeline()
-	var due, aside, running, dead []*redis.IntCmd
-	for shard, targets := range waiting {
-		due = append(due, pipe.ZCard(ctx, s.keys[shard][dueKey]))
-		running = append(running, pipe.ZCard(ctx, s.keys[shard][infKey]))
-		dead = append(dead, pipe.ZCard(ctx, s.keys[shard][deadKey]))
-		for _, t := range targets {
-			aside = append(aside, pipe.ZCard(ctx, waitKey(s.opts.Prefix, shard, t)))
-		}
+	var all, due, running, dead []*redis.IntCmd
+	for _, keys := range s.keys {
+		all = append(all, pipe.HLen(ctx, keys[jobKey]))
+		due = append(due, pipe.ZCard(ctx, keys[dueKey]))
+		running = append(running, pipe.ZCard(ctx, keys[infKey]))
+		dead = append(dead, pipe.ZCard(ctx, keys[deadKey]))
 	}
 	sent := time.Now()
-	_, err = pipe.Exec(ctx)
+	_, err := pipe.Exec(ctx)
 	s.observeCall(callCount, time.Since(sent), err)
 	if err != nil {
 		return job.Counts{}, err
 	}
-	a := sum(aside)
-	return job.Counts{Pending: sum(due) + a, Aside: a, Running: sum(running), Dead: sum(dead)}, nil
+	c := job.Counts{Running: sum(running), Dead: sum(dead)}
+	// Less than nothing when others have changed something between two commands.
+	c.Pending = max(0, sum(all)-c.Running-c.Dead)
+	c.Aside = max(0, c.Pending-sum(due))
+	return c, nil
 }
 
 func sum(cmds []*redis.IntCmd) (n int) {

@@ -221,7 +221,7 @@ func (l *life) writes(running job.Ref) map[string]func(ctx context.Context) erro
 			return err
 		},
 		"Cancel": func(ctx context.Context) error {
-			_, err := l.s.Cancel(ctx, l.t0, []string{"later"})
+			_, err := l.s.Cancel(ctx, l.t0, job.ByIDs("later"))
 			return err
 		},
 		"Merge": func(ctx context.Context) error {

@@ -31,7 +31,7 @@ func TestIDThatIsTextOfATarget(t *testing.T) {
 		if l.must(err); infos[0].State != "" {
 			t.Errorf("Get: %+v", infos[0])
 		}
-		changes, err := l.s.Cancel(ctx, l.t0, []string{text})
+		changes, err := l.s.Cancel(ctx, l.t0, job.ByIDs(text))
 		if l.must(err); changes[0].Result != job.ResultUnknown {
 			t.Errorf("Cancel: %+v", changes[0])
 		}

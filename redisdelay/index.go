@@ -75,18 +75,23 @@ func (s *Store) waitKeysOf(shard int, batch []asked) (keys []string) {
 }
 
 // Cancel implements [job.Store].
-func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
+func (s *Store) Cancel(ctx context.Context, now job.Time, list []job.Cancellation) ([]job.Change, error) {
 	if err := s.lock(ctx, cancelKind); err != nil {
 		return nil, err
 	}
 	defer s.unlock(cancelKind)
 	s.seen(now)
-	out := make([]job.Change, len(ids))
+	out := make([]job.Change, len(list))
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
 	build := func(shard int, keys []string, batch []asked) *call {
-		c := s.newNumbered(cancelKind, shard, 2+len(batch), keys...)
+		c := s.newNumbered(cancelKind, shard, 2+3*len(batch), keys...)
 		c.add(int64(now), s.opts.DoneCap)
 		for _, a := range batch {
-			c.add(a.id)
+			l := &list[a.index]
+			c.add(a.id, guard(l.Incarnation), letter(l.State))
 		}
 		return c
 	}
@@ -98,6 +103,22 @@ func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.C
 		return nil, err
 	}
 	return out, nil
+}
+
+// guard is an incarnation as a record has it, empty for any.
+func guard(incarnation uint64) []byte {
+	if incarnation == 0 {
+		return nil
+	}
+	return binary.BigEndian.AppendUint64(nil, incarnation)
+}
+
+// letter is a state as scripts name it, empty for any.
+func letter(s job.State) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte{mergeStates[s]}
 }
 
 // Reschedule implements [job.Store].
@@ -126,7 +147,7 @@ func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Ch
 
 func (s *Store) rescheduleCall(shard int, keys []string, batch []asked, list []job.Reschedule) *call {
 	modes := make([]byte, len(batch))
-	c := s.newNumbered(rescheduleKind, shard, 1+3*len(batch), keys...)
+	c := s.newNumbered(rescheduleKind, shard, 1+4*len(batch), keys...)
 	c.add(modes)
 	for k, a := range batch {
 		r := &list[a.index]
@@ -134,7 +155,7 @@ func (s *Store) rescheduleCall(shard int, keys []string, batch []asked, list []j
 		if r.Requeue {
 			modes[k] = 'q'
 		}
-		c.add(a.id, int64(r.Due), binary.BigEndian.AppendUint64(nil, uint64(r.Due)))
+		c.add(a.id, guard(r.Incarnation), int64(r.Due), binary.BigEndian.AppendUint64(nil, uint64(r.Due)))
 	}
 	return c
 }

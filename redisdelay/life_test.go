@@ -197,7 +197,7 @@ func (l *life) mergeAll() {
 // change cancels, reschedules and prunes.
 func (l *life) change() {
 	ctx := context.Background()
-	ch, err := l.s.Cancel(ctx, l.t0, []string{"a", "f", "aside1", "cancelled", "unknown"})
+	ch, err := l.s.Cancel(ctx, l.t0, job.ByIDs("a", "f", "aside1", "cancelled", "unknown"))
 	l.must(err)
 	l.note("cancel %+v", ch)
 	ch, err = l.s.Reschedule(ctx, []job.Reschedule{
@@ -228,6 +228,10 @@ func (l *life) look(ids []string) {
 			l.note("%s: %s", state, i.ID)
 		}
 	}
+	due := []source{{0, l.s.keys[0][dueKey]}, {1, l.s.keys[1][dueKey]}}
+	near, rest, err := l.s.nearest(ctx, slices.Repeat(due, fewSets), position{}, 1)
+	l.must(err)
+	l.note("the nearest set is %v, the next begins with %+v", near, rest)
 	ds, next, err := l.s.Expired(ctx, l.t0.Add(24*time.Hour), 1000)
 	l.must(err)
 	l.note("%d expire, next %d", len(ds), next)

@@ -29,6 +29,14 @@ func (p position) compare(q position) int {
 
 func (p position) cursor() string { return job.Cursor(p.at, p.id) }
 
+// score is the time as scripts take it, "": the start.
+func (p position) score() string {
+	if !p.set {
+		return ""
+	}
+	return strconv.FormatInt(int64(p.at), 10)
+}
+
 func parseCursor(cursor string) (position, error) {
 	if cursor == "" {
 		return position{}, nil
@@ -63,9 +71,24 @@ func (s *Store) List(ctx context.Context, q job.Query) (job.Page, error) {
 	if err != nil {
 		return job.Page{}, err
 	}
+	var rest *position
+	if q.Target == "" { // else what a set begins with may not be on the page
+		if sources, rest, err = s.nearest(ctx, sources, from, q.Limit); err != nil {
+			return job.Page{}, err
+		}
+	}
 	entries, end, err := s.readSources(ctx, sources, from, q)
 	if err != nil {
 		return job.Page{}, err
+	}
+	if rest != nil { // where the sets begin that were not read
+		cut, _ := slices.BinarySearchFunc(entries, *rest, func(e entry, p position) int { return e.compare(p) })
+		if entries = entries[:cut]; cut == 0 {
+			return s.List(ctx, q) // all that was near has been taken meanwhile
+		}
+		if end == nil || end.compare(*rest) >= 0 {
+			end = &entries[cut-1].position
+		}
 	}
 	if len(entries) > q.Limit {
 		entries = entries[:q.Limit]
@@ -119,17 +142,78 @@ func (s *Store) waitingTargets(ctx context.Context) ([][]string, error) {
 	return out, nil
 }
 
+const (
+	// fewSets may be read each by a call of its own.
+	fewSets = 64
+	// maxFirsts is how many sets one call looks at, and firstsCalls how many calls go
+	// out at once.
+	maxFirsts   = 256
+	firstsCalls = 16
+)
+
+// nearest leaves out sources that have nothing on the page: where there are more than
+// it has entries, those that begin behind the first limit of them. rest is where the
+// first of those begins, nil: none is left out.
+func (s *Store) nearest(ctx context.Context, sources []source, from position, limit int) (near []source, rest *position, err error) {
+	if len(sources) <= max(limit, fewSets) {
+		return sources, nil, nil
+	}
+	type first struct {
+		position
+		source
+	}
+	var all []first
+	calls, of := s.firstsCalls(sources, from)
+	for n := 0; n < len(calls); n += firstsCalls {
+		if err := s.runRead(ctx, calls[n:min(n+firstsCalls, len(calls))]); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i, c := range calls {
+		ids, scores := c.strings(0), c.strings(1)
+		for k, src := range of[i] {
+			if ids[k] != "" {
+				all = append(all, first{position{true, parseTime(scores[k]), ids[k]}, src})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b first) int { return a.compare(b.position) })
+	for i := range all {
+		if i == limit {
+			return near, &all[i].position, nil
+		}
+		near = append(near, all[i].source)
+	}
+	return near, nil, nil
+}
+
+// firstsCalls look at all sources, those of one shard together; of says at which.
+func (s *Store) firstsCalls(sources []source, from position) (calls []*call, of [][]source) {
+	perShard := make([][]source, len(s.keys))
+	for _, src := range sources {
+		perShard[src.shard] = append(perShard[src.shard], src)
+	}
+	for shard, all := range perShard {
+		for some := range slices.Chunk(all, maxFirsts) {
+			keys := make([]string, len(some))
+			for i := range some {
+				keys[i] = some[i].key
+			}
+			c := s.newCallOf(firstsScript, shard, 2, keys...)
+			c.add(from.score(), from.id)
+			calls, of = append(calls, c), append(of, some)
+		}
+	}
+	return calls, of
+}
+
 func (s *Store) listCall(shard int, key string, from position, limit int, target string) *call {
 	c := s.newCall(listScript, shard, key)
-	score := ""
-	if from.set {
-		score = strconv.FormatInt(int64(from.at), 10)
-	}
 	idEnd := -1
 	if key == s.keys[shard][infKey] {
 		idEnd -= tagLen
 	}
-	c.add(score, from.id, limit, target, idEnd)
+	c.add(from.score(), from.id, limit, target, idEnd)
 	return c
 }
 

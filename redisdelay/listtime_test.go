@@ -91,21 +91,27 @@ func TestListHoldsRedisBriefly(t *testing.T) {
 // meanCall is how long a script took on average since the statistics were reset.
 func meanCall(t *testing.T, c *redis.Client) time.Duration {
 	t.Helper()
-	info, err := c.Info(context.Background(), "commandstats").Result()
+	_, stat, _ := strings.Cut(infoField(t, c, "commandstats", "cmdstat_evalsha"), "usec_per_call=")
+	stat, _, _ = strings.Cut(stat, ",")
+	us, err := strconv.ParseFloat(stat, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(us * float64(time.Microsecond))
+}
+
+// infoField is a field of a section of INFO.
+func infoField(t *testing.T, c *redis.Client, section, name string) string {
+	t.Helper()
+	info, err := c.Info(context.Background(), section).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(info) {
-		if stat, ok := strings.CutPrefix(line, "cmdstat_evalsha:"); ok {
-			_, stat, _ = strings.Cut(stat, "usec_per_call=")
-			stat, _, _ = strings.Cut(stat, ",")
-			us, err := strconv.ParseFloat(stat, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return time.Duration(us * float64(time.Microsecond))
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
 		}
 	}
-	t.Fatalf("no scripts in %q", info)
-	return 0
+	t.Fatalf("no %s in %q", name, info)
+	return ""
 }

@@ -125,7 +125,7 @@ func TestMergeTakesOnce(t *testing.T) {
 	l := &life{t: t, s: open(t, proxy.URL(), same), t0: job.At(time.Now())}
 	items := []job.MergeItem{l.item("a", job.Pending, 0), l.item("b", job.Dead, 1), l.item("c", job.Running, 1)}
 	finish := func() {
-		_, err := l.s.Cancel(context.Background(), l.t0, []string{"a", "b"})
+		_, err := l.s.Cancel(context.Background(), l.t0, job.ByIDs("a", "b"))
 		l.must(err)
 		l.settle(job.Settlement{Ref: items[2].Ref()})
 		l.t0 = l.t0.Add(time.Hour) // past the dedup window

@@ -35,7 +35,7 @@ func (l *life) have(j job.Job, state string) (d job.Delivery) {
 	case pending:
 		return d
 	case cancelled:
-		_, err := l.s.Cancel(ctx, l.t0, []string{j.ID})
+		_, err := l.s.Cancel(ctx, l.t0, job.ByIDs(j.ID))
 		l.must(err)
 		return d
 	}
@@ -239,7 +239,7 @@ func (l *life) liveOn(it *job.MergeItem, took bool) {
 	l.t.Helper()
 	ctx := context.Background()
 	defer func() {
-		_, err := l.s.Cancel(ctx, l.t0, []string{it.ID})
+		_, err := l.s.Cancel(ctx, l.t0, job.ByIDs(it.ID))
 		l.must(err)
 		for _, target := range []string{"orders.new", ""} {
 			for _, d := range l.claim(3*time.Hour, target) {

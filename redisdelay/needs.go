@@ -19,8 +19,8 @@ const (
 
 // clientCommands are what the store sends by itself, scripts aside.
 var clientCommands = []string{
-	"client|setname", "del", "eval", "evalsha", "getrange", "hgetall", "hmget", "hsetnx", "info", "pexpire", "ping",
-	"sadd", "script|load", "set", "smembers", "srem", "time",
+	"client|setname", "del", "eval", "evalsha", "getrange", "hgetall", "hlen", "hmget", "hsetnx", "info", "pexpire", "ping",
+	"sadd", "script|load", "set", "smembers", "srem", "time", "zcard",
 }
 
 var scriptCall = regexp.MustCompile(`\bp?call\('([A-Za-z]+)'`)

@@ -29,7 +29,7 @@ func (l *life) lease(id, owner string) job.Delivery {
 func (l *life) wantOwner(d job.Delivery, want string) {
 	l.t.Helper()
 	ctx := context.Background()
-	changes, err := l.s.Cancel(ctx, l.t0, []string{d.ID})
+	changes, err := l.s.Cancel(ctx, l.t0, job.ByIDs(d.ID))
 	l.must(err)
 	moved, err := l.s.Reschedule(ctx, []job.Reschedule{{ID: d.ID, Due: l.t0}})
 	l.must(err)

@@ -20,8 +20,8 @@ var (
 	ingestScript     = numberedScript("ingest")
 	claimScript      = numberedScript("claim", "code", "samples")
 	settleScript     = numberedScript("settle", "lease")
-	cancelScript     = numberedScript("cancel", "lease")
-	rescheduleScript = numberedScript("reschedule", "lease")
+	cancelScript     = numberedScript("cancel", "lease", "single")
+	rescheduleScript = numberedScript("reschedule", "lease", "single")
 	pruneScript      = numberedScript("prune")
 	mergeScript      = numberedScript("merge", "lease", "code")
 	mergeEndedScript = mergeScript.allowOOM()
@@ -29,11 +29,12 @@ var (
 	headsScript      = newScript("heads", "samples")
 	getScript        = newScript("get", "ended", "lease")
 	listScript       = newScript("list", "position")
+	firstsScript     = newScript("firsts", "position")
 	upcomingScript   = newScript("upcoming", "position")
 
 	allScripts = []*script{
 		ingestScript, claimScript, settleScript, cancelScript, rescheduleScript, pruneScript,
-		mergeScript, mergeEndedScript, expiredScript, headsScript, getScript, listScript, upcomingScript,
+		mergeScript, mergeEndedScript, expiredScript, headsScript, getScript, listScript, firstsScript, upcomingScript,
 	}
 )
 

@@ -36,6 +36,16 @@ func (m Matcher) Match(subject string) bool {
 // Empty reports whether there are no patterns.
 func (m Matcher) Empty() bool { return len(m.patterns) == 0 }
 
+// IsPattern reports whether a subject that [NewMatcher] takes has wildcards.
+func IsPattern(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "*" || token == ">" {
+			return true
+		}
+	}
+	return false
+}
+
 func matches(pattern, subject string) bool {
 	for {
 		want, wantRest, wantMore := strings.Cut(pattern, ".")

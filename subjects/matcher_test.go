@@ -47,6 +47,14 @@ func TestEmptyMatcher(t *testing.T) {
 	}
 }
 
+func TestIsPattern(t *testing.T) {
+	for subject, want := range map[string]bool{"*": true, ">": true, "a.*": true, "*.a": true, "a.*.b": true, "a.>": true, "a": false, "a.b": false, "a*": false, "a.>b.c": false} {
+		if IsPattern(subject) != want {
+			t.Errorf("%s: %v, want %v", subject, !want, want)
+		}
+	}
+}
+
 func TestMatcherKeepsItsPatterns(t *testing.T) {
 	patterns := []string{"orders"}
 	m, err := NewMatcher(patterns)

@@ -256,6 +256,69 @@ func TestSlowCalls(t *testing.T) {
 	}
 }
 
+// slowList is a store whose lists by target take until they are let go.
+type slowList struct {
+	job.Store
+	asked chan struct{}
+	let   chan struct{}
+}
+
+func (s *slowList) List(ctx context.Context, q job.Query) (job.Page, error) {
+	if q.Target != "" {
+		s.asked <- struct{}{}
+		select {
+		case <-s.let:
+		case <-ctx.Done():
+			return job.Page{}, ctx.Err()
+		}
+	}
+	return s.Store.List(ctx, q)
+}
+
+// TestManyScans: who makes the store look at many jobs, again and again, leaves it time
+// for other things, and leaves calls to others.
+func TestManyScans(t *testing.T) {
+	store := &slowList{memdelay.New(memdelay.Options{}), make(chan struct{}, 1000), make(chan struct{})}
+	r := newRig(t, withStore(store), withAdmin(func(o *admin.Options) { o.Timeout = patient }))
+	r.put("bills.x", "p1")
+	answers := make(chan *nats.Msg, 100)
+	sub, err := r.nc.ChanSubscribe("answers", answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	const most = 16
+	for i := range most + 1 {
+		verb := []string{"list", "purge", "stats"}[i%3]
+		if err := r.nc.PublishRequest("delay.api."+verb+".orders.x", "answers", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := within(t, "the refusal of one", answers); m.Header.Get(micro.ErrorCodeHeader) != "429" {
+		t.Errorf("%s is answered before the others", m.Data)
+	}
+	for range 2 {
+		within(t, "the first calls", store.asked)
+	}
+	for _, verb := range []string{"purge.orders.x", "stats.orders.x", "list"} {
+		r.refuses(verb, `{}`, job.ErrFull, "look at many jobs")
+	}
+	for verb, body := range map[string]string{"get": `{"id":"p1"}`, "stats": ``, "bridges": ``} {
+		if a := r.ask(verb, body); a.code != 0 {
+			t.Errorf("%s meanwhile: %d %s", verb, a.code, a.text)
+		}
+	}
+	if n := len(store.asked); n != 0 {
+		t.Errorf("%d more calls look at once", n)
+	}
+	close(store.let)
+	for range most {
+		if m := within(t, "all others", answers); m.Header.Get(micro.ErrorCodeHeader) != "" {
+			t.Errorf("a call that waited is answered %s", m.Data)
+		}
+	}
+}
+
 // TestCallTimesOut: a store that does not answer makes the outcome unknown, not the
 // job.
 func TestCallTimesOut(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/delaybridge/delaybridge/adapter"
 	"github.com/delaybridge/delaybridge/adapter/admin"
 	"github.com/delaybridge/delaybridge/api"
 	"github.com/delaybridge/delaybridge/internal/testredis"
@@ -244,6 +245,7 @@ func TestBadBodies(t *testing.T) {
 		{"purge", `{}`, job.ErrTarget, "target >"},
 		{"purge", `{"target":""}`, job.ErrTarget, "target >"},
 		{"purge", `{"target":"a b"}`, job.ErrTarget, "target"},
+		{"pause", `{"target":"*.` + strings.Repeat("x", 254) + `"}`, job.ErrTarget, "target 256 255"},
 		{"purge", `{"target":">","state":"running"}`, job.ErrHeader, "state pending dead"},
 		{"pause", `{}`, job.ErrTarget, "target >"},
 		{"resume", ``, job.ErrTarget, "target >"},
@@ -389,4 +391,20 @@ func TestMicroService(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestServeWithLeastOptions: what is left out has a default.
+func TestServeWithLeastOptions(t *testing.T) {
+	r := newRig(t)
+	r.service.Stop()
+	s, err := admin.Serve(connect(t, r.srv, adapter.ConnOptions()...), admin.Options{Bridge: r.bridge, Store: r.store, Prefix: "delay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	r.put("orders.x", "p1")
+	r.change("cancel", "p1", api.Change{Result: job.ResultDone})
+	if got := must[api.ConfigAnswer](r, "config", ""); got.Bridge != "b1" || len(got.Config) != 0 {
+		t.Errorf("config: %+v", got)
+	}
 }

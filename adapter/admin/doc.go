@@ -16,7 +16,6 @@
 //
 // Calls of one subject are begun in the order they come. One that takes long does
 // not hold up those behind it; at most [maxCalls] run, and beyond them the answer is
-// 429. A call is given up after
-// Options.Timeout. A purge works for [purgeTime], then
-// says that there is more.
+// 429. A call is given up after Options.Timeout. A purge works for [purgeShare] of
+// that, then says where to go on.
 package admin

@@ -6,7 +6,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/delaybridge/delaybridge/api"
 	"github.com/delaybridge/delaybridge/internal/testnats"
+	"github.com/delaybridge/delaybridge/job"
 )
 
 // TestSemver: every version is one that micro services take.
@@ -31,6 +33,25 @@ func TestSemver(t *testing.T) {
 		}
 		if err := s.Stop(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestSumUp: no index is gone over less far than it has said.
+func TestSumUp(t *testing.T) {
+	early, late := job.Cursor(1, "b"), job.Cursor(2, "a")
+	for _, c := range []struct {
+		parts []api.Purged
+		want  api.Purged
+	}{
+		{nil, api.Purged{}},
+		{[]api.Purged{{Purged: 1}, {Purged: 2}}, api.Purged{Purged: 3}},
+		{[]api.Purged{{Purged: 1, Cursor: late}, {Purged: 2}}, api.Purged{Purged: 3, Cursor: late}},
+		{[]api.Purged{{Cursor: late}, {Cursor: early}, {Purged: 1}}, api.Purged{Purged: 1, Cursor: early}},
+		{[]api.Purged{{Cursor: early}, {Cursor: late}}, api.Purged{Cursor: early}},
+	} {
+		if got := sumUp(c.parts); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.parts, got, c.want)
 		}
 	}
 }

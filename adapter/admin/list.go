@@ -3,7 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/api"
@@ -20,9 +20,11 @@ const (
 	leastSeen = 100
 	// scanTime is how long a call looks for jobs that are few among others.
 	scanTime = time.Second
-	// purgeTime is how long one purge works; then it says that there is more. Other
-	// bridges need as long, after it.
-	purgeTime = 2 * time.Second
+	// purgeShare is which part of Options.Timeout one purge works; then it says where
+	// to go on. Other bridges need as long, after it.
+	purgeShare = 0.4
+	// maxTarget is how long a target may be: a longer pattern matches none.
+	maxTarget = 255
 	// storedLocal asks for what disks hold.
 	storedLocal = "local"
 )
@@ -45,10 +47,13 @@ func (c *call) selectTargets(pattern string) (sel selection, err error) {
 	if pattern == "" || pattern == ">" {
 		return sel, nil
 	}
+	if len(pattern) > maxTarget {
+		return sel, job.ErrTarget.With(`field "target" has %d bytes, at most %d are allowed`, len(pattern), maxTarget)
+	}
 	if sel.matcher, err = subjects.NewMatcher([]string{pattern}); err != nil {
 		return sel, job.ErrTarget.With("field \"target\": %v", err)
 	}
-	if !isPattern(pattern) {
+	if !subjects.IsPattern(pattern) {
 		sel.exact = pattern
 	}
 	return sel, nil
@@ -66,16 +71,6 @@ func (c *call) explicit(pattern string) (string, error) {
 		return c.target, nil
 	}
 	return pattern, nil
-}
-
-// isPattern reports whether a valid subject has wildcards.
-func isPattern(s string) bool {
-	for token := range strings.SplitSeq(s, ".") {
-		if token == "*" || token == ">" {
-			return true
-		}
-	}
-	return false
 }
 
 func (sel *selection) has(target string) bool {
@@ -98,7 +93,12 @@ func (s *Service) list(ctx context.Context, c *call) (any, error) {
 	if req.Stored == storedLocal {
 		index = s.local()
 	}
-	own, err := s.scan(ctx, index, &sel, &req)
+	end, err := s.beginScan(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	own, err := s.scan(ctx, c, index, &sel, &req)
+	end()
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +129,12 @@ func (c *call) checkList(req *api.ListRequest) (selection, error) {
 
 // scan returns the first jobs of an index after the cursor that are selected. It
 // stops after maxScan jobs or scanTime: the page may be short.
-func (s *Service) scan(ctx context.Context, index job.Index, sel *selection, req *api.ListRequest) (api.Page, error) {
+func (s *Service) scan(ctx context.Context, c *call, index job.Index, sel *selection, req *api.ListRequest) (api.Page, error) {
 	q := job.Query{State: req.State, Target: sel.exact, Limit: req.Limit, Cursor: req.Cursor}
 	if !sel.matcher.Empty() && sel.exact == "" {
 		q.Limit = maxLimit
 	}
-	page := api.Page{Jobs: []api.Job{}}
+	page, trail := api.Page{Jobs: []api.Job{}}, []string{req.Cursor}
 	for seen, end := 0, time.Now().Add(scanTime); seen < maxScan && time.Now().Before(end); {
 		p, err := index.List(ctx, q)
 		if err != nil {
@@ -154,9 +154,43 @@ func (s *Service) scan(ctx context.Context, index job.Index, sel *selection, req
 		if q.Cursor == "" || len(page.Jobs) >= req.Limit {
 			break
 		}
+		trail = append(trail, p.Cursor)
 		seen += max(len(p.Jobs), leastSeen)
 	}
+	least := ""
+	if n := len(page.Jobs); n > 0 {
+		least = job.Cursor(placeOf(&page.Jobs[n-1]))
+	}
+	page.Cursor = c.veil(trail, least, page.Cursor)
 	return page, nil
+}
+
+// veil returns the cursor of a call that has looked at jobs up to end, by way of trail.
+// In the target form these may be jobs that it may not know of: the cursor is before
+// end, as far as it must be to say little of them. It is not before least, nor in the
+// first half of what the call has looked at, so that the next one gets on.
+func (c *call) veil(trail []string, least, end string) string {
+	if c.target == "" || end == "" {
+		return end
+	}
+	if half := trail[(len(trail)-1)/2]; least == "" || half != "" && job.CursorBefore(least, half) {
+		least = half
+	}
+	next, id, err := job.ParseCursor(end)
+	if err != nil || least == end {
+		return end
+	}
+	const second, leastID = job.Time(time.Second / time.Microsecond), "\x00"
+	veiled := []string{job.Cursor(next-next%second, leastID), job.Cursor(next, leastID)}
+	for n := 1; n < len(id); n++ {
+		veiled = append(veiled, job.Cursor(next, id[:n]))
+	}
+	for _, v := range veiled {
+		if least == "" || job.CursorBefore(least, v) {
+			return v
+		}
+	}
+	return end
 }
 
 // mergePages returns the first jobs of several pages after the same cursor.
@@ -208,19 +242,38 @@ func (s *Service) purge(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	total, err := s.purgeIn(ctx, s.index(c), &sel, req.State)
+	if req.Cursor != "" {
+		if _, _, err := job.ParseCursor(req.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	end, err := s.beginScan(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	total, err := s.purgeIn(ctx, c, s.index(c), &sel, &req)
+	end()
 	if err != nil {
 		return nil, purgeFailed(err, total.Purged)
 	}
 	others, err := askPeers[api.Purged](ctx, s, c, s.o.Timeout)
-	for _, o := range others {
-		total.Purged += o.Purged
-		total.More = total.More || o.More
-	}
+	total = sumUp(append(others, total))
 	if err != nil {
 		return nil, purgeFailed(err, total.Purged)
 	}
 	return total, nil
+}
+
+// sumUp is what several indexes have purged together. All go on where the first of them
+// has stopped.
+func sumUp(parts []api.Purged) (total api.Purged) {
+	for _, p := range parts {
+		total.Purged += p.Purged
+		if p.Cursor != "" && (total.Cursor == "" || job.CursorBefore(p.Cursor, total.Cursor)) {
+			total.Cursor = p.Cursor
+		}
+	}
+	return total
 }
 
 func purgeFailed(err error, purged int) error {
@@ -231,41 +284,43 @@ func purgeFailed(err error, purged int) error {
 	return e.With("%s (%d jobs were purged before)", e.Description, purged)
 }
 
-// purgeIn removes the selected jobs of an index until the time is up.
-func (s *Service) purgeIn(ctx context.Context, index job.Index, sel *selection, state job.State) (p api.Purged, err error) {
-	end := time.Now().Add(purgeTime)
-	q := job.Query{State: state, Target: sel.exact, Limit: maxLimit}
+// purgeIn removes the selected jobs of an index, after the cursor, until the time is
+// up.
+func (s *Service) purgeIn(ctx context.Context, c *call, index job.Index, sel *selection, req *api.PurgeRequest) (p api.Purged, err error) {
+	end := time.Now().Add(time.Duration(float64(s.o.Timeout) * purgeShare))
+	q := job.Query{State: req.State, Target: sel.exact, Limit: maxLimit, Cursor: req.Cursor}
+	trail := []string{req.Cursor}
 	for {
 		page, err := index.List(ctx, q)
 		if err != nil {
 			return p, err
 		}
-		var ids []string
+		var list []job.Cancellation
 		for i := range page.Jobs {
-			if sel.has(page.Jobs[i].Target) {
-				ids = append(ids, page.Jobs[i].ID)
+			if j := &page.Jobs[i]; sel.has(j.Target) {
+				list = append(list, job.Cancellation{ID: j.ID, Incarnation: j.Incarnation, State: req.State})
 			}
 		}
-		n, err := s.cancelAll(ctx, index, ids)
+		n, err := s.cancelAll(ctx, index, list)
 		p.Purged += n
 		if err != nil || page.Cursor == "" {
 			return p, err
 		}
 		if time.Now().After(end) {
-			p.More = true
+			p.Cursor = c.veil(append(trail, page.Cursor), "", page.Cursor)
 			return p, nil
 		}
 		q.Cursor = page.Cursor
+		trail = append(trail, page.Cursor)
 	}
 }
 
 // cancelBatch is how many jobs are cancelled in one call of the store.
 const cancelBatch = 250
 
-func (s *Service) cancelAll(ctx context.Context, index job.Index, ids []string) (done int, err error) {
-	for len(ids) > 0 {
-		n := min(len(ids), cancelBatch)
-		changes, err := index.Cancel(ctx, s.o.Bridge.Now(), ids[:n])
+func (s *Service) cancelAll(ctx context.Context, index job.Index, list []job.Cancellation) (done int, err error) {
+	for part := range slices.Chunk(list, cancelBatch) {
+		changes, err := index.Cancel(ctx, s.o.Bridge.Now(), part)
 		if err != nil {
 			return done, err
 		}
@@ -274,7 +329,6 @@ func (s *Service) cancelAll(ctx context.Context, index job.Index, ids []string) 
 				done++
 			}
 		}
-		ids = ids[n:]
 	}
 	return done, nil
 }

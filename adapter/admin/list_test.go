@@ -11,9 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/adapter/admin"
 	"github.com/delaybridge/delaybridge/api"
 	"github.com/delaybridge/delaybridge/internal/testnats"
+	"github.com/delaybridge/delaybridge/internal/testredis"
 	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/memdelay"
+	"github.com/delaybridge/delaybridge/redisdelay"
 )
 
 // walk lists page by page, with a body that has these fields beside the cursor, and
@@ -90,7 +94,7 @@ func (r *rig) churn(stop <-chan struct{}) {
 		}
 		id, due := fmt.Sprint("new", rnd.IntN(50)), base.Add(time.Duration(rnd.IntN(3600))*time.Second)
 		_, put := r.store.Put(ctx, []job.Job{{ID: id, Target: "orders.b", Due: due, AckWait: time.Minute}})
-		_, cancel := r.store.Cancel(ctx, r.bridge.Now(), []string{fmt.Sprint("new", rnd.IntN(50))})
+		_, cancel := r.store.Cancel(ctx, r.bridge.Now(), job.ByIDs(fmt.Sprint("new", rnd.IntN(50))))
 		_, move := r.store.Reschedule(ctx, []job.Reschedule{{ID: fmt.Sprintf("moves%03d", rnd.IntN(40)), Due: due}})
 		if err := errors.Join(put, cancel, move); err != nil {
 			r.Errorf("churn: %v", err)
@@ -164,5 +168,104 @@ func TestAnswersFitAMessage(t *testing.T) {
 	}
 	if got := r.walk(`"limit":1000`); len(got) != 100 {
 		t.Errorf("%d jobs in all", len(got))
+	}
+}
+
+// slowPages is a store whose pages are short, and take their time.
+type slowPages struct{ job.Store }
+
+func (s slowPages) List(ctx context.Context, q job.Query) (job.Page, error) {
+	q.Limit = min(q.Limit, 10)
+	time.Sleep(150 * time.Millisecond)
+	return s.Store.List(ctx, q)
+}
+
+// TestPurgeGoesOn: a purge whose time is up before it finds a job among many others
+// goes on there.
+func TestPurgeGoesOn(t *testing.T) {
+	r := newRig(t, withStore(slowPages{memdelay.New(memdelay.Options{})}), withAdmin(func(o *admin.Options) { o.Timeout = time.Second }))
+	r.put("orders.a", numbered("a", 65)...)
+	put(t, r.store, r.bridge.Now().Add(10*hour), "orders.b.c", "b1", "b2")
+	cursor, calls, sum := "", 0, 0
+	for {
+		got := must[api.Purged](r, "purge", fmt.Sprintf(`{"target":"*.b.c","state":"pending","cursor":%q}`, cursor))
+		sum += got.Purged
+		calls++
+		if got.Cursor == "" {
+			break
+		}
+		if got.Cursor == cursor || calls > 10 {
+			t.Fatalf("call %d goes on at %q", calls, cursor)
+		}
+		cursor = got.Cursor
+	}
+	if sum != 2 || calls == 1 {
+		t.Errorf("%d jobs in %d calls", sum, calls)
+	}
+	if got := r.state("a000").State; got != job.Pending {
+		t.Errorf("a job of another target is %s", got)
+	}
+	r.refuses("purge", `{"target":">","cursor":"nonsense"}`, job.ErrHeader, "cursor")
+}
+
+// shortLooks is a store that looks at few jobs for each page.
+type shortLooks struct{ job.Store }
+
+func (s shortLooks) List(ctx context.Context, q job.Query) (job.Page, error) {
+	target := q.Target
+	q.Target, q.Limit = "", 5
+	p, err := s.Store.List(ctx, q)
+	p.Jobs = slices.DeleteFunc(p.Jobs, func(i job.Info) bool { return target != "" && i.Target != target })
+	return p, err
+}
+
+// TestCursorsTellNothing: a cursor of the target form says nothing of the jobs of others
+// that were looked at, and goes on all the same.
+func TestCursorsTellNothing(t *testing.T) {
+	redis, err := redisdelay.Open(t.Context(), redisdelay.Options{URL: testredis.Start(t).URL(), BridgeID: "b1", LookEvery: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { redis.Close() })
+	for name, store := range map[string]job.Store{"memory": memdelay.New(memdelay.Options{}), "redis": redis} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, withStore(shortLooks{store}))
+			due := r.bridge.Now().Add(hour)
+			var jobs []job.Job
+			for i := range 2000 { // half of them at one time
+				jobs = append(jobs, job.Job{ID: fmt.Sprintf("secret%04d", i), Target: "bills.x", Due: due.Add(time.Duration(max(0, i-1000)) * time.Millisecond), AckWait: time.Minute})
+			}
+			for i := range 20 {
+				jobs = append(jobs, job.Job{ID: fmt.Sprintf("t-mine%02d", i), Target: "orders.x", Due: due.Add(time.Duration(i%5) * time.Second / 5), AckWait: time.Minute})
+			}
+			for part := range slices.Chunk(jobs, 250) {
+				if _, err := r.store.Put(context.Background(), part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, limit := range []int{3, 100} {
+				var ids []string
+				calls := 0
+				for cursor := ""; calls < 100; {
+					page := must[api.Page](r, "list.orders.x", fmt.Sprintf(`{"limit":%d,"cursor":%q}`, limit, cursor))
+					for _, j := range page.Jobs {
+						ids = append(ids, string(j.ID))
+					}
+					calls++
+					if cursor = page.Cursor; cursor == "" {
+						break
+					}
+					if _, id, err := job.ParseCursor(cursor); err != nil || len(id) == len("secret0000") && !strings.HasPrefix(id, "t-") {
+						t.Errorf("a cursor names %q, %v", id, err)
+					}
+				}
+				if slices.Sort(ids); len(ids) != 20 || len(slices.Compact(ids)) != 20 || calls < 4 {
+					t.Errorf("%d jobs in %d calls: %v", len(ids), calls, ids)
+				}
+			}
+			if got := must[api.Purged](r, "purge.orders.x", `{"state":"pending"}`); got != (api.Purged{Purged: 20}) {
+				t.Errorf("purge: %+v", got)
+			}
+		})
 	}
 }

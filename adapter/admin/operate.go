@@ -66,7 +66,7 @@ func (s *Service) stats(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if isPattern(req.Target) && req.Target != ">" {
+	if subjects.IsPattern(req.Target) && req.Target != ">" {
 		return nil, job.ErrTarget.With(`field "target" is the pattern %.64q: stats are of one target, or of all`, req.Target)
 	}
 	b := s.o.Bridge
@@ -75,7 +75,13 @@ func (s *Service) stats(ctx context.Context, c *call) (any, error) {
 		Paused: s.paused(c), Parked: []api.Parked{},
 	}
 	if sel.exact != "" {
-		return a, s.statsOf(ctx, &a, sel.exact)
+		end, err := s.beginScan(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		err = s.statsOf(ctx, &a, sel.exact)
+		return a, err
 	}
 	a.Flying, a.Workers, a.Totals = b.InFlight(), len(b.Workers()), b.Totals()
 	a.Parked = append(a.Parked, b.Parked(maxParked)...)

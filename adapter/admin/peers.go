@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,8 @@ type peerAnswer struct {
 
 // fromPeer answers another bridge.
 func (s *Service) fromPeer(m *nats.Msg) {
-	if !subjects.CheckReply(s.o.Prefix, m.Reply) {
+	if !s.o.Bridge.Answers(m.Reply) {
+		s.audit.badReply("from a bridge", m.Reply)
 		return
 	}
 	if failure := s.begin(); failure != nil {
@@ -78,7 +80,7 @@ func askPeers[T any](ctx context.Context, s *Service, c *call, limit time.Durati
 	if c.peer || len(peers) == 0 {
 		return nil, nil
 	}
-	question, err := json.Marshal(peerCall{c.verb.name, c.target, c.body})
+	question, err := marshal(peerCall{c.verb.name, c.target, bytes.TrimSpace(c.body)})
 	if err != nil {
 		return nil, err
 	}

@@ -128,6 +128,11 @@ func TestHeldByAnotherBridge(t *testing.T) {
 			t.Errorf("list %s: %v, want %v", body, got, want)
 		}
 	}
+	for _, body := range []string{"", " ", "\n", "{}\n"} { // an empty one, also after an editor
+		if got := r.ids("list", body); len(got) != 4 {
+			t.Errorf("list %q: %v", body, got)
+		}
+	}
 	if got := r.walk(`"limit":1`); len(got) != 4 {
 		t.Errorf("one by one: %v", got)
 	}

@@ -47,7 +47,7 @@ func names(s *schema) (out []string) {
 func TestSchemas(t *testing.T) {
 	for in, want := range map[any]string{
 		api.ByID{}:          `{"type":"object","properties":{"id":{"anyOf":[{"type":"string"},{"type":"object","properties":{"base64":{"type":"string"}},"required":["base64"],"additionalProperties":false}]}},"required":["id"]}`,
-		api.Purged{}:        `{"type":"object","properties":{"more":{"type":"boolean"},"purged":{"type":"integer"}},"required":["purged"]}`,
+		api.Purged{}:        `{"type":"object","properties":{"cursor":{"type":"string"},"purged":{"type":"integer"}},"required":["purged"]}`,
 		api.TargetRequest{}: `{"type":"object","properties":{"target":{"type":"string"}},"required":["target"]}`,
 	} {
 		if got := text(schemaOf(reflect.TypeOf(in))); got != want {

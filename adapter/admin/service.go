@@ -21,6 +21,10 @@ import (
 const (
 	// maxCalls is how many calls run at once.
 	maxCalls = 64
+	// maxScans is how many of them may be such that look at many jobs, and atOnce how
+	// many of these do so while the others wait: the store has jobs to take and to
+	// deliver meanwhile.
+	maxScans, atOnce = 16, 2
 	// defaultTimeout bounds one call: nats request gives up after as long.
 	defaultTimeout = 5 * time.Second
 	// patience is how long the next call of a subject waits for the one before.
@@ -29,13 +33,13 @@ const (
 	stopGrace = 2 * time.Second
 )
 
-// Options say what a Service answers for. All but Config and Mutations are needed.
+// Options say what a Service answers for. Bridge, Store and Prefix are needed.
 type Options struct {
 	Bridge  *adapter.Bridge
 	Store   job.Store // the one that Bridge works with
 	Prefix  string
-	Version string // of the program
-	Logger  *slog.Logger
+	Version string       // of the program
+	Logger  *slog.Logger // nil: slog.Default()
 	// Config returns the configuration in force, without secrets; nil: none.
 	Config func() map[string]string
 	// Mutations says whether calls that change something are answered; nil: they are.
@@ -54,6 +58,8 @@ type Service struct {
 	peers   *nats.Subscription
 	started job.Time
 	slots   chan struct{}
+	scans   chan struct{} // calls that look at many jobs, or wait for it
+	looking chan struct{} // those that do
 	audit   audit
 	ctx     context.Context // of all calls
 	cancel  context.CancelFunc
@@ -69,8 +75,12 @@ func Serve(nc *nats.Conn, o Options) (*Service, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Service{o: o, nc: nc, started: o.Bridge.Now(), slots: make(chan struct{}, maxCalls), audit: audit{log: o.Logger}, ctx: ctx, cancel: cancel}
+	s := &Service{o: o, nc: nc, started: o.Bridge.Now(), slots: make(chan struct{}, maxCalls),
+		scans: make(chan struct{}, maxScans), looking: make(chan struct{}, atOnce), audit: audit{log: o.Logger}, ctx: ctx, cancel: cancel}
 	if err := s.listen(); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("admin API: %w", err)
@@ -157,6 +167,26 @@ func (s *Service) begin() *job.Error {
 func (s *Service) end() {
 	<-s.slots
 	s.running.Done()
+}
+
+// beginScan waits until a call may look at many jobs, which ends with end. Other
+// bridges, who ask for what a disk holds, need not wait.
+func (s *Service) beginScan(ctx context.Context, c *call) (end func(), err error) {
+	if c.peer {
+		return func() {}, nil
+	}
+	select {
+	case s.scans <- struct{}{}:
+	default:
+		return nil, job.ErrFull.With("bridge %s is answering %d calls that look at many jobs, which is as many as it does at once; ask again later", s.o.Bridge.ID(), maxScans)
+	}
+	select {
+	case s.looking <- struct{}{}:
+		return func() { <-s.looking; <-s.scans }, nil
+	case <-ctx.Done():
+		<-s.scans
+		return nil, job.ErrFull.With("bridge %s is busy with other calls that look at many jobs; ask again later", s.o.Bridge.ID())
+	}
 }
 
 // mutable says why nothing may be changed, or nil.

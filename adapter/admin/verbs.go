@@ -26,7 +26,7 @@ func init() {
 			targeted: true, peers: true, run: (*Service).get},
 		{name: api.List, about: "a page of jobs of one state, in the order of their next times", request: api.ListRequest{}, answer: api.Page{},
 			targeted: true, peers: true, run: (*Service).list},
-		{name: api.Cancel, about: "removes a pending or dead job", request: api.ByID{}, answer: api.Change{},
+		{name: api.Cancel, about: "removes a pending or dead job", request: api.CancelRequest{}, answer: api.Change{},
 			changes: true, targeted: true, peers: true, run: (*Service).cancelJob},
 		{name: api.Reschedule, about: "gives a pending job a new due time", request: api.RescheduleRequest{}, answer: api.Change{},
 			changes: true, targeted: true, peers: true, run: (*Service).reschedule},
@@ -137,8 +137,12 @@ func jobOf(i *job.Info) api.Job {
 	}
 }
 
-// change makes a change to one job: f, in the index that is given.
-func (s *Service) change(ctx context.Context, c *call, id api.ID, f func(job.Index) ([]job.Change, error)) (api.Change, error) {
+// changeFunc changes one job in an index: whatever job has the id, or, unless that
+// is zero, exactly this incarnation of it.
+type changeFunc func(i job.Index, incarnation uint64) ([]job.Change, error)
+
+// change makes a change to one job.
+func (s *Service) change(ctx context.Context, c *call, id api.ID, f changeFunc) (api.Change, error) {
 	own := api.Change{ID: id, Result: job.ResultUnknown}
 	index := s.index(c)
 	err := s.changeIn(ctx, index, c, &own, f)
@@ -153,29 +157,42 @@ func (s *Service) change(ctx context.Context, c *call, id api.ID, f func(job.Ind
 	})
 }
 
-// changeIn leaves own as it is where the job is unknown.
-func (s *Service) changeIn(ctx context.Context, index job.Index, c *call, own *api.Change, f func(job.Index) ([]job.Change, error)) error {
-	if c.target != "" {
-		info, err := look(ctx, index, c, own.ID)
-		if err != nil || info.State == "" {
+// changeIn leaves own as it is where the job is unknown. In the target form it means
+// the very job that it has looked at; if another one has the id by now, it looks again.
+func (s *Service) changeIn(ctx context.Context, index job.Index, c *call, own *api.Change, f changeFunc) error {
+	for seen := uint64(0); ; {
+		if c.target != "" {
+			info, err := look(ctx, index, c, own.ID)
+			if err != nil || info.State == "" || info.Incarnation == seen {
+				return err
+			}
+			seen = info.Incarnation
+		}
+		changes, err := f(index, seen)
+		if err != nil {
 			return err
 		}
+		if seen == 0 || changes[0].Result != job.ResultUnknown {
+			own.Result, own.Attempt, own.Owner = changes[0].Result, changes[0].Attempt, changes[0].Owner
+			return nil
+		}
 	}
-	changes, err := f(index)
-	if err != nil {
-		return err
-	}
-	own.Result, own.Attempt, own.Owner = changes[0].Result, changes[0].Attempt, changes[0].Owner
-	return nil
 }
 
 func (s *Service) cancelJob(ctx context.Context, c *call) (any, error) {
-	id, err := decodeID(c)
-	if err != nil {
+	var req api.CancelRequest
+	if err := decode(c.body, &req); err != nil {
 		return nil, err
 	}
-	return s.change(ctx, c, id, func(i job.Index) ([]job.Change, error) {
-		return i.Cancel(ctx, s.o.Bridge.Now(), []string{string(id)})
+	if err := checkID(req.ID); err != nil {
+		return nil, err
+	}
+	if req.State != "" && req.State != job.Pending && req.State != job.Dead {
+		return nil, job.ErrHeader.With(`field "state" is %.32q, in which no job is cancelled: use pending or dead, or leave it out`, req.State)
+	}
+	return s.change(ctx, c, req.ID, func(i job.Index, incarnation uint64) ([]job.Change, error) {
+		l := job.Cancellation{ID: string(req.ID), Incarnation: incarnation, State: req.State}
+		return i.Cancel(ctx, s.o.Bridge.Now(), []job.Cancellation{l})
 	})
 }
 
@@ -216,10 +233,11 @@ func (s *Service) requeue(ctx context.Context, c *call) (any, error) {
 // move gives a job a new due time.
 func (s *Service) move(ctx context.Context, c *call, r job.Reschedule) (any, error) {
 	own := false // it was done here, not by a peer
-	change, err := s.change(ctx, c, api.ID(r.ID), func(i job.Index) ([]job.Change, error) {
+	change, err := s.change(ctx, c, api.ID(r.ID), func(i job.Index, incarnation uint64) ([]job.Change, error) {
+		r.Incarnation = incarnation
 		changes, err := i.Reschedule(ctx, []job.Reschedule{r})
 		if err == nil && r.Requeue && changes[0].Result == job.ResultUnknown {
-			err = notDead(ctx, i, &changes[0])
+			err = notDead(ctx, i, &changes[0], incarnation)
 		}
 		own = err == nil && changes[0].Result == job.ResultDone
 		return changes, err
@@ -233,9 +251,9 @@ func (s *Service) move(ctx context.Context, c *call, r job.Reschedule) (any, err
 
 // notDead makes the answer to a requeue definite for a job that is pending: the
 // index says unknown of it.
-func notDead(ctx context.Context, i job.Index, change *job.Change) error {
+func notDead(ctx context.Context, i job.Index, change *job.Change, incarnation uint64) error {
 	infos, err := i.Get(ctx, []string{change.ID})
-	if err == nil && infos[0].State != "" {
+	if err == nil && infos[0].State != "" && (incarnation == 0 || infos[0].Incarnation == incarnation) {
 		change.Result = job.ResultFinished
 	}
 	return err

@@ -74,7 +74,7 @@ func (s *Store) claimLocal(ctx context.Context, r job.ClaimRequest) (c job.Claim
 		}
 	}
 	for i := range c.Deliveries {
-		s.o.Observer.Recovery(max(0, r.Now.Sub(c.Deliveries[i].Next)), 1, &c.Deliveries[i].Job)
+		c.Deliveries[i].Fallback = true
 	}
 	return c, true, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	ctx := context.Background()
-	if c, err := r.store.Cancel(ctx, now(), []string{"cancelled"}); err != nil || c[0].Result != job.ResultDone {
+	if c, err := r.store.Cancel(ctx, now(), job.ByIDs("cancelled")); err != nil || c[0].Result != job.ResultDone {
 		t.Errorf("cancel: %+v, %v", c, err)
 	}
 	if c, err := r.store.Reschedule(ctx, []job.Reschedule{{ID: "moved", Due: later}}); err != nil || c[0].Result != job.ResultDone {
@@ -333,7 +334,26 @@ func TestHorizonMovesOn(t *testing.T) {
 	r.put(mk("a", 3*time.Second))
 	r.down()
 	r.redis.Restart()
-	if d := r.claim(1)[0]; r.store.Mode() != job.ModeLocal || d.Attempt != 1 {
+	if d := r.claim(1)[0]; r.store.Mode() != job.ModeLocal || d.Attempt != 1 || !d.Fallback {
 		t.Errorf("%s came at attempt %d in mode %s", d.ID, d.Attempt, r.store.Mode())
+	}
+}
+
+// TestMovedJobsAreNamed: a migration tells which jobs it moved, also of those that
+// are due so late that no copy of them stays here.
+func TestMovedJobsAreNamed(t *testing.T) {
+	s := newScene(t)
+	s.unplug()
+	s.put(mk("late", 24*time.Hour), mk("soon", 30*time.Second), mk("later", 48*time.Hour))
+	s.plug()
+	var ids []string
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	for _, i := range s.seen.named {
+		ids = append(ids, i.ID)
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"late", "later", "soon"}) {
+		t.Errorf("told that %q have moved", ids)
 	}
 }

@@ -97,22 +97,30 @@ func (s *Store) listPrimary(ctx context.Context, q job.Query, page *job.Page) er
 		return err
 	}
 	if q.State != job.Running {
-		return s.call(ctx, 0, read)
+		return s.callLong(ctx, read)
 	}
 	c := s.watch.begin()
-	err := s.call(ctx, 0, read)
+	err := s.callLong(ctx, read)
 	s.mirrorLeases(c, page.Jobs)
 	return err
 }
 
 // Cancel implements [job.Index].
-func (s *Store) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
+func (s *Store) Cancel(ctx context.Context, now job.Time, list []job.Cancellation) ([]job.Change, error) {
+	ids, list := cancelledIDs(list), slices.Clone(list)
 	before := s.copiesOf(ids)
 	return s.change(ctx, ids,
 		func(ctx context.Context, p job.Store, at []int) ([]job.Change, error) {
-			return p.Cancel(ctx, now, pick(ids, at))
+			return p.Cancel(ctx, now, pick(list, at))
 		},
-		func(at []int) { s.cancelledThere(ctx, now, pick(ids, at), before, at) })
+		func(at []int) {
+			for _, i := range at {
+				if list[i].Incarnation != 0 {
+					list[i].State = "" // this job is over: a copy of it goes in any state
+				}
+			}
+			s.cancelledThere(ctx, now, pick(ids, at), before, at)
+		})
 }
 
 // Reschedule implements [job.Index].
@@ -126,6 +134,14 @@ func (s *Store) Reschedule(ctx context.Context, list []job.Reschedule) ([]job.Ch
 			return p.Reschedule(ctx, pick(list, at))
 		},
 		func(at []int) { s.rescheduledThere(ctx, pick(ids, at)) })
+}
+
+func cancelledIDs(list []job.Cancellation) []string {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	return ids
 }
 
 func pick[T any](list []T, at []int) []T {
@@ -166,7 +182,7 @@ func (s *Store) change(ctx context.Context, ids []string, f func(context.Context
 }
 
 // changeMoved changes again, in the local store, what has moved there while the
-// primary was changing it.
+// primary was changing it. What is unknown there is another job of the id.
 func (s *Store) changeMoved(ctx context.Context, ids []string, at []int, changes []job.Change, f func(context.Context, job.Store, []int) ([]job.Change, error)) error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -182,7 +198,9 @@ func (s *Store) changeMoved(ctx context.Context, ids []string, at []int, changes
 	}
 	some, err := f(ctx, s.disk(), moved)
 	for k := range some {
-		changes[moved[k]] = some[k]
+		if some[k].Result != job.ResultUnknown {
+			changes[moved[k]] = some[k]
+		}
 	}
 	signal(s.kick)
 	return err

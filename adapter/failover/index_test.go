@@ -114,7 +114,7 @@ func TestChangeInEachMode(t *testing.T) {
 		t.Run("cancel/"+tc.mode.String(), func(t *testing.T) {
 			s := newScene(t)
 			s.testChange(tc.mode, tc.want, job.Cancelled, func(id string) ([]job.Change, error) {
-				return s.store.Cancel(context.Background(), now(), []string{id})
+				return s.store.Cancel(context.Background(), now(), job.ByIDs(id))
 			})
 		})
 		t.Run("reschedule/"+tc.mode.String(), func(t *testing.T) {

@@ -31,7 +31,7 @@ func TestJournal(t *testing.T) {
 		r.settle(d, o, 0)
 	}
 	r.put(journalled(mk("cancelled", time.Hour))...)
-	if _, err := r.store.Cancel(context.Background(), now(), []string{"cancelled"}); err != nil {
+	if _, err := r.store.Cancel(context.Background(), now(), job.ByIDs("cancelled")); err != nil {
 		t.Fatal(err)
 	}
 	r.put(mk("not-kept", time.Hour))

@@ -119,7 +119,7 @@ func (r *rig) connectAll() {
 func TestReconcile(t *testing.T) {
 	s := newScene(t, withJournal)
 	s.put(journalled(mk("kept", time.Hour), mk("cancelled", time.Hour))...)
-	if c, err := s.behind().Cancel(context.Background(), now(), []string{"cancelled"}); err != nil || c[0].Result != job.ResultDone {
+	if c, err := s.behind().Cancel(context.Background(), now(), job.ByIDs("cancelled")); err != nil || c[0].Result != job.ResultDone {
 		t.Fatal(c, err)
 	}
 	s.store.Reconcile(context.Background())

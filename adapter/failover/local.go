@@ -40,9 +40,9 @@ func (l localIndex) List(ctx context.Context, q job.Query) (job.Page, error) {
 
 func (l localIndex) Count(ctx context.Context) (job.Counts, error) { return l.s.disk().Count(ctx) }
 
-func (l localIndex) Cancel(ctx context.Context, now job.Time, ids []string) ([]job.Change, error) {
-	return l.change(ctx, ids, func(ctx context.Context, disk job.Store, at []int) ([]job.Change, error) {
-		return disk.Cancel(ctx, now, pick(ids, at))
+func (l localIndex) Cancel(ctx context.Context, now job.Time, list []job.Cancellation) ([]job.Change, error) {
+	return l.change(ctx, cancelledIDs(list), func(ctx context.Context, disk job.Store, at []int) ([]job.Change, error) {
+		return disk.Cancel(ctx, now, pick(list, at))
 	})
 }
 

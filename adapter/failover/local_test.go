@@ -32,7 +32,7 @@ func TestLocalIndex(t *testing.T) {
 				if err != nil || moved[0] != (job.Change{ID: "redis", Result: job.ResultUnknown}) || moved[1].Result != job.ResultDone {
 					t.Errorf("Reschedule: %+v, %v", moved, err)
 				}
-				gone, err := local.Cancel(ctx, now(), []string{"redis", "local"})
+				gone, err := local.Cancel(ctx, now(), job.ByIDs("redis", "local"))
 				if err != nil || gone[0] != (job.Change{ID: "redis", Result: job.ResultUnknown}) || gone[1].Result != job.ResultDone {
 					t.Errorf("Cancel: %+v, %v", gone, err)
 				}

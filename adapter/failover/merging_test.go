@@ -85,7 +85,7 @@ func (s *scene) mustSettle(d job.Delivery, o job.Outcome, at job.Time) {
 
 func (s *scene) mustCancel(id string) {
 	s.Helper()
-	if c, err := s.store.Cancel(context.Background(), now(), []string{id}); err != nil || c[0].Result != job.ResultDone {
+	if c, err := s.store.Cancel(context.Background(), now(), job.ByIDs(id)); err != nil || c[0].Result != job.ResultDone {
 		s.Errorf("cancel of %s: %+v, %v, want it done", id, c, err)
 	}
 }
@@ -212,7 +212,7 @@ func TestLossInACancel(t *testing.T) {
 	s := newScene(t, withJournal)
 	s.put(journalled(mk("j", 20*time.Second))...)
 	s.afterNext("cancel", func() error { s.redis.RestartEmpty(); s.awaitOffer(); return nil })
-	c, err := s.store.Cancel(context.Background(), now(), []string{"j"})
+	c, err := s.store.Cancel(context.Background(), now(), job.ByIDs("j"))
 	if err != nil && errors.Is(err, job.ErrUnavailable) {
 		s.awaitMode(job.ModeRedis)
 		s.mustCancel("j")

@@ -269,7 +269,7 @@ func (m *model) cancelOne(rnd *rand.Rand) {
 	if id == "" {
 		return
 	}
-	c, err := m.store.Cancel(context.Background(), now(), []string{id})
+	c, err := m.store.Cancel(context.Background(), now(), job.ByIDs(id))
 	ended := m.clock.Add(1)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,7 +50,7 @@ func (s *Store) migrate(ctx context.Context) {
 	for idle := 0; ; {
 		n, left, err := s.mergeBatch(ctx, id, false, busy)
 		if moved += n; n > 0 {
-			s.o.Observer.Recovery(time.Since(s.recovering(start, back)), n, nil)
+			s.o.Observer.Recovery(time.Since(s.recovering(start, back)), n)
 		}
 		if err != nil {
 			s.log.Warn("migration interrupted", "migration", id, "jobs", moved, "error", err)
@@ -179,10 +179,10 @@ func (s *Store) mergeBatch(ctx context.Context, id string, statesOnly bool, busy
 		s.watch.end(c)
 		return 0, found, err
 	}
-	changed, err := s.forget(ctx, c, done, merged)
 	if !statesOnly {
-		s.o.Observer.Moved(id, merged)
+		s.o.Observer.Moved(id, merged) // forget does not leave them as they are
 	}
+	changed, err := s.forget(ctx, c, done, merged)
 	return len(done) - changed, found, err
 }
 

@@ -176,7 +176,7 @@ func (o *observer) Fallback(status string, n int) {
 	o.fallback[status] += n
 }
 
-func (o *observer) Recovery(time.Duration, int, *job.Job) {}
+func (o *observer) Recovery(time.Duration, int) {}
 
 func (o *observer) Moved(_ string, jobs []job.Info) {
 	o.mu.Lock()

@@ -58,22 +58,39 @@ func (s *sensor) reset(t Thresholds) {
 // outcome, and says why to turn away from the primary, or nothing.
 func (s *sensor) begin() func(error) string {
 	start := time.Now()
-	n := s.waiting.Add(1)
+	ended := s.beginLong()
 	return func(err error) string {
-		s.waiting.Add(-1)
-		return s.ended(time.Since(start), err, n)
+		if !errors.Is(err, context.Canceled) {
+			s.lasted(time.Since(start))
+		}
+		return ended(err)
 	}
 }
 
-func (s *sensor) ended(took time.Duration, err error, waiting int64) string {
+// beginLong is begin of a call whose duration does not count.
+func (s *sensor) beginLong() func(error) string {
+	n := s.waiting.Add(1)
+	return func(err error) string {
+		s.waiting.Add(-1)
+		return s.ended(err, n)
+	}
+}
+
+// lasted notes how long a call took.
+func (s *sensor) lasted(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(time.Now())
+	s.recent.add(took)
+}
+
+func (s *sensor) ended(err error, waiting int64) string {
 	if errors.Is(err, context.Canceled) {
 		return "" // says nothing about the primary
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.turn(now)
-	s.recent.add(took)
 	// Allow and done run here, under mu, so that the breaker's own rule that
 	// calls from before its last change do not count costs nothing.
 	if done, open := s.breaker.Allow(); open == nil {

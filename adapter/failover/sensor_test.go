@@ -114,6 +114,38 @@ func TestSensorSlow(t *testing.T) {
 	}
 }
 
+// TestSensorLongCalls: what is long by nature does not make the primary slow, and
+// fails as other calls do.
+func TestSensorLongCalls(t *testing.T) {
+	limits := Thresholds{MinCalls: 10, Window: 4 * time.Second, FailureRatio: 0.5, SlowFactor: 10, SlowFloor: 100 * time.Millisecond}.WithDefaults()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSensor(limits)
+		long := func(err error) string {
+			ended := s.beginLong()
+			time.Sleep(200 * time.Millisecond)
+			return ended(err)
+		}
+		sense(s, 20, time.Millisecond, nil)
+		time.Sleep(limits.Window)
+		sense(s, 10, time.Millisecond, nil)
+		for range 15 {
+			long(nil)
+		}
+		if why := s.slow(); why != "" {
+			t.Errorf("slow by long calls: %q", why)
+		}
+		why := ""
+		for range 100 {
+			if why = long(errFault); why != "" {
+				break
+			}
+		}
+		if !strings.Contains(why, "failed") {
+			t.Errorf("long calls that fail: %q", why)
+		}
+	})
+}
+
 // TestDwell: a relapse soon after the return doubles the least time in local
 // mode, up to a limit; a long time without one resets it.
 func TestDwell(t *testing.T) {

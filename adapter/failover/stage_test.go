@@ -137,8 +137,8 @@ func (p staged) List(ctx context.Context, q job.Query) (page job.Page, err error
 	return page, err
 }
 
-func (p staged) Cancel(ctx context.Context, now job.Time, ids []string) (c []job.Change, err error) {
-	err = p.around("cancel", func(p failover.Primary) (err error) { c, err = p.Cancel(ctx, now, ids); return err })
+func (p staged) Cancel(ctx context.Context, now job.Time, list []job.Cancellation) (c []job.Change, err error) {
+	err = p.around("cancel", func(p failover.Primary) (err error) { c, err = p.Cancel(ctx, now, list); return err })
 	return c, err
 }
 

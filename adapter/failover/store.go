@@ -60,10 +60,9 @@ type Observer interface {
 	// Fallback counts jobs that were handed over to the local store
 	// ("triggered"), spilled there ("spilled"), or refused by it ("rejected").
 	Fallback(status string, jobs int)
-	// Recovery tells how late a job is delivered from the local store, or how
-	// long after the first good probe so many jobs are back in the primary. of is
-	// one of them, nil: none is known.
-	Recovery(d time.Duration, jobs int, of *job.Job)
+	// Recovery tells how long after the first good probe so many jobs are back in
+	// the primary.
+	Recovery(d time.Duration, jobs int)
 	// Moved: these jobs are in the primary now, by the migration of that id.
 	Moved(migration string, jobs []job.Info)
 	// Migrated: the migration of that id has ended.
@@ -101,7 +100,7 @@ type deaf struct{}
 
 func (deaf) ModeChanged(job.Mode, job.Mode, string) {}
 func (deaf) Fallback(string, int)                   {}
-func (deaf) Recovery(time.Duration, int, *job.Job)  {}
+func (deaf) Recovery(time.Duration, int)            {}
 func (deaf) Moved(string, []job.Info)               {}
 func (deaf) Migrated(string, int, time.Duration)    {}
 func (deaf) Joined(string, job.Info)                {}
@@ -278,6 +277,16 @@ func (s *Store) Close() error {
 // call runs one call of the primary that is bounded by limit (zero: only by
 // ctx) and by the end of the period, and lets the sensor know.
 func (s *Store) call(ctx context.Context, limit time.Duration, f func(context.Context, Primary) error) error {
+	return s.watched(ctx, limit, s.sensor.begin, f)
+}
+
+// callLong is call for what is long by nature: how long it takes says nothing about
+// the primary.
+func (s *Store) callLong(ctx context.Context, f func(context.Context, Primary) error) error {
+	return s.watched(ctx, 0, s.sensor.beginLong, f)
+}
+
+func (s *Store) watched(ctx context.Context, limit time.Duration, begin func() func(error) string, f func(context.Context, Primary) error) error {
 	p := s.primary.Load()
 	if p == nil {
 		return errNoPrimary
@@ -289,7 +298,7 @@ func (s *Store) call(ctx context.Context, limit time.Duration, f func(context.Co
 		defer cancel()
 	}
 	defer context.AfterFunc(p.period, cancel)()
-	ended := s.sensor.begin()
+	ended := begin()
 	err := f(ctx, p)
 	if refused := (*job.Error)(nil); errors.As(err, &refused) && refused.Code < 500 {
 		ended(nil) // it answered: what was asked was wrong

@@ -1,6 +1,7 @@
 // Package spans is a trace.TracerProvider for programs that make more spans than
 // the OpenTelemetry SDK can make cheaply: a job is a few microseconds of work, and
-// has three spans.
+// has three spans. Spans of which all is known when they end are made without an
+// object that others might change; see [Tracer.Begin] and [Record].
 //
 // A span is written in the form in which OTLP transports it as soon as its parts are
 // known, and what has ended is a run of bytes in a buffer: there is nothing to

@@ -64,7 +64,7 @@ type Provider struct {
 	done     chan struct{}
 
 	mu      sync.Mutex
-	tracers map[scope]*tracer
+	tracers map[scope]*Tracer
 	full    []chunk // batches to be exported
 	spare   [][]byte
 	queued  int // spans that wait
@@ -78,7 +78,7 @@ type scope struct{ name, version string }
 // chunk is a batch of spans of one tracer, as the field of a ScopeSpans that holds
 // them.
 type chunk struct {
-	t    *tracer
+	t    *Tracer
 	data []byte
 	n    int
 }
@@ -100,7 +100,7 @@ func New(ctx context.Context, o Options) (*Provider, error) {
 		return nil, fmt.Errorf("spans: start the exporter: %w", err)
 	}
 	p := &Provider{
-		o: o, follows: follows(o.Sampler), resource: &resourcepb.Resource{}, tracers: map[scope]*tracer{},
+		o: o, follows: follows(o.Sampler), resource: &resourcepb.Resource{}, tracers: map[scope]*Tracer{},
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if o.Resource != nil {
@@ -122,7 +122,7 @@ func (p *Provider) Tracer(name string, opts ...trace.TracerOption) trace.Tracer 
 	defer p.mu.Unlock()
 	t := p.tracers[s]
 	if t == nil {
-		t = &tracer{p: p, scope: &commonpb.InstrumentationScope{Name: valid(s.name), Version: valid(s.version)}}
+		t = &Tracer{p: p, scope: &commonpb.InstrumentationScope{Name: valid(s.name), Version: valid(s.version)}}
 		p.tracers[s] = t
 	}
 	return t
@@ -189,7 +189,7 @@ func (p *Provider) take(all bool) (c chunk, ok bool) {
 }
 
 // roll makes what t has a batch to be exported. p.mu is held.
-func (p *Provider) roll(t *tracer) {
+func (p *Provider) roll(t *Tracer) {
 	if t.n == 0 {
 		return
 	}
@@ -221,8 +221,8 @@ func (p *Provider) sent(c chunk) {
 	}
 }
 
-// add takes in a span that has ended.
-func (p *Provider) add(t *tracer, s *span, end time.Time) {
+// add takes in a span that has ended; head and body are its fields.
+func (p *Provider) add(t *Tracer, head, body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -234,7 +234,9 @@ func (p *Provider) add(t *tracer, s *span, end time.Time) {
 	}
 	p.queued++
 	t.n++
-	if t.pending = s.append(t.pending, end); t.n < p.o.Batch {
+	t.pending = appendTagged(t.pending, fieldSpans, len(head)+len(body))
+	t.pending = append(append(t.pending, head...), body...)
+	if t.n < p.o.Batch {
 		return
 	}
 	p.roll(t)
@@ -263,14 +265,17 @@ func (p *Provider) Shutdown(ctx context.Context) (err error) {
 			p.export(ctx, true)
 		case <-ctx.Done(): // to stop the client ends the call
 		}
-		err = errors.Join(ctx.Err(), p.o.Client.Stop(ctx))
+		stopped := p.o.Client.Stop(ctx)
 		<-p.done
+		if err = ctx.Err(); err == nil {
+			err = stopped
+		}
 	})
 	return err
 }
 
-// tracer makes spans.
-type tracer struct {
+// Tracer makes spans. It is safe for concurrent use.
+type Tracer struct {
 	embedded.Tracer
 	p       *Provider
 	scope   *commonpb.InstrumentationScope
@@ -279,7 +284,7 @@ type tracer struct {
 }
 
 // Start begins a span, which is the one of the context that is returned.
-func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *Tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	c := trace.NewSpanStartConfig(opts...)
 	if ctx == nil {
 		ctx = context.Background()
@@ -292,30 +297,9 @@ func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStart
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// StartSpan is Start without a context: parent has been read from a message, and is
-// invalid for a root.
-func (t *tracer) StartSpan(parent trace.SpanContext, name string, kind trace.SpanKind, start time.Time, links []trace.Link) trace.Span {
-	return t.start(context.Background(), parent, name, kind, start, links, nil)
-}
-
-func (t *tracer) start(ctx context.Context, parent trace.SpanContext, name string, kind trace.SpanKind, start time.Time, links []trace.Link, attrs []attribute.KeyValue) trace.Span {
-	id := parent.TraceID()
-	for !id.IsValid() {
-		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
-		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
-	}
-	sampled, state := parent.IsSampled(), parent.TraceState()
-	var more []attribute.KeyValue
-	if !t.p.follows || !parent.IsValid() || !parent.IsRemote() {
-		verdict := t.p.o.Sampler.ShouldSample(sdktrace.SamplingParameters{
-			ParentContext: trace.ContextWithSpanContext(ctx, parent), TraceID: id, Name: name, Kind: kind, Attributes: attrs, Links: links,
-		})
-		sampled, state, more = verdict.Decision == sdktrace.RecordAndSample, verdict.Tracestate, verdict.Attributes
-	}
-	sc := trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: id, SpanID: newSpanID(), TraceFlags: parent.TraceFlags().WithSampled(sampled), TraceState: state,
-	})
-	if !sampled {
+func (t *Tracer) start(ctx context.Context, parent trace.SpanContext, name string, kind trace.SpanKind, start time.Time, links []trace.Link, attrs []attribute.KeyValue) trace.Span {
+	sc, more := t.decide(ctx, parent, name, kind, links, attrs)
+	if !sc.IsSampled() {
 		return unsampled{p: t.p, sc: sc}
 	}
 	s := newSpan(t, name, sc, parent, kind, start)
@@ -325,6 +309,27 @@ func (t *tracer) start(ctx context.Context, parent trace.SpanContext, name strin
 	s.SetAttributes(attrs...)
 	s.SetAttributes(more...)
 	return s
+}
+
+// decide returns the context of a new span, which says whether it is made, and
+// the attributes that the sampler gives it.
+func (t *Tracer) decide(ctx context.Context, parent trace.SpanContext, name string, kind trace.SpanKind, links []trace.Link, attrs []attribute.KeyValue) (trace.SpanContext, []attribute.KeyValue) {
+	id := parent.TraceID()
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	}
+	sampled, state := parent.IsSampled(), parent.TraceState()
+	var more []attribute.KeyValue
+	if !t.p.follows || !parent.IsValid() {
+		verdict := t.p.o.Sampler.ShouldSample(sdktrace.SamplingParameters{
+			ParentContext: trace.ContextWithSpanContext(ctx, parent), TraceID: id, Name: name, Kind: kind, Attributes: attrs, Links: links,
+		})
+		sampled, state, more = verdict.Decision == sdktrace.RecordAndSample, verdict.Tracestate, verdict.Attributes
+	}
+	return trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: id, SpanID: newSpanID(), TraceFlags: parent.TraceFlags().WithSampled(sampled), TraceState: state,
+	}), more
 }
 
 // unsampled is a span that is not made, but whose context goes on.
@@ -344,10 +349,11 @@ func newSpanID() (id trace.SpanID) {
 	return id
 }
 
-// follows reports whether a sampler decides about children of other processes' spans
-// as these were decided about, so that it need not be asked.
+// follows reports whether a sampler decides about children as their parents were
+// decided about, so that it need not be asked.
 func follows(s sdktrace.Sampler) bool {
 	d := s.Description()
 	return strings.HasPrefix(d, "ParentBased{") &&
-		strings.Contains(d, "remoteParentSampled:AlwaysOnSampler,remoteParentNotSampled:AlwaysOffSampler")
+		strings.HasSuffix(d, ",remoteParentSampled:AlwaysOnSampler,remoteParentNotSampled:AlwaysOffSampler,"+
+			"localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}")
 }

@@ -66,7 +66,7 @@ const (
 // span is one that is being made. What of it is final is in body already.
 type span struct {
 	embedded.Span
-	t      *tracer
+	t      *Tracer
 	sc     trace.SpanContext
 	parent trace.SpanID
 	flags  uint32
@@ -84,7 +84,7 @@ type span struct {
 
 var _ trace.Span = (*span)(nil)
 
-func newSpan(t *tracer, name string, sc, parent trace.SpanContext, kind trace.SpanKind, start time.Time) *span {
+func newSpan(t *Tracer, name string, sc, parent trace.SpanContext, kind trace.SpanKind, start time.Time) *span {
 	s := &span{t: t, name: name, sc: sc, parent: parent.SpanID(), flags: flagsOf(sc, parent), kind: trace.ValidateSpanKind(kind), start: start}
 	if s.start.IsZero() {
 		s.start = time.Now()
@@ -106,7 +106,8 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 	if end.IsZero() {
 		end = s.start.Add(time.Since(s.start))
 	}
-	s.t.p.add(s.t, s, end)
+	var memory [headSize]byte
+	s.t.p.add(s.t, s.head(memory[:0], end), s.body)
 }
 
 // change calls f unless s has ended.
@@ -149,17 +150,7 @@ func (s *span) SetAttributes(as ...attribute.KeyValue) {
 }
 
 func (s *span) AddLink(l trace.Link) {
-	if !l.SpanContext.IsValid() {
-		return
-	}
-	s.change(func() {
-		id, span := l.SpanContext.TraceID(), l.SpanContext.SpanID()
-		b := appendBytes(nil, fieldLinkTraceID, id[:])
-		b = appendBytes(b, fieldLinkSpanID, span[:])
-		b = appendAttributes(b, fieldLinkAttributes, l.Attributes)
-		b = appendFixed32(b, fieldLinkFlags, flagsOf(l.SpanContext, l.SpanContext))
-		s.body = appendBytes(s.body, fieldLinks, b)
-	})
+	s.change(func() { s.body = appendLink(s.body, l) })
 }
 
 func (s *span) AddEvent(name string, opts ...trace.EventOption) {
@@ -180,38 +171,56 @@ func (s *span) RecordError(err error, opts ...trace.EventOption) {
 		attribute.String("exception.type", fmt.Sprintf("%T", err)), attribute.String("exception.message", err.Error()))}, opts...)...)
 }
 
-// append appends s, which has ended, as an element of a ScopeSpans.
-func (s *span) append(dst []byte, end time.Time) []byte {
-	var memory [256]byte
-	b := memory[:0]
-	id, own, parent := s.sc.TraceID(), s.sc.SpanID(), s.parent
+// headSize is enough for what all spans have.
+const headSize = 192
+
+// head appends the fields of s, which has ended, that are not in its body.
+func (s *span) head(b []byte, end time.Time) []byte {
+	b = appendContext(b, s.sc, s.parent, s.flags)
+	b = appendString(b, fieldName, s.name)
+	b = appendVarint(b, fieldKind, uint64(s.kind)) // the numbers are the same
+	b = appendTimes(b, s.start, end)
+	return appendStatus(b, s.code, s.why)
+}
+
+func appendContext(b []byte, sc trace.SpanContext, parent trace.SpanID, flags uint32) []byte {
+	id, own := sc.TraceID(), sc.SpanID()
 	b = appendBytes(b, fieldTraceID, id[:])
 	b = appendBytes(b, fieldSpanID, own[:])
-	if state := s.sc.TraceState(); state.Len() > 0 {
+	if state := sc.TraceState(); state.Len() > 0 {
 		b = appendString(b, fieldTraceState, state.String())
 	}
 	if parent.IsValid() {
 		b = appendBytes(b, fieldParent, parent[:])
 	}
-	b = appendString(b, fieldName, s.name)
-	b = appendVarint(b, fieldKind, uint64(s.kind)) // the numbers are the same
-	b = appendFixed64(b, fieldStart, nanos(s.start))
-	b = appendFixed64(b, fieldEnd, nanos(end))
-	b = appendFixed32(b, fieldFlags, s.flags)
-	if s.code != codes.Unset {
-		b = s.appendStatus(b)
-	}
-	dst = protowire.AppendTag(dst, fieldSpans, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(len(b)+len(s.body)))
-	return append(append(dst, b...), s.body...)
+	return appendFixed32(b, fieldFlags, flags)
 }
 
-func (s *span) appendStatus(b []byte) []byte {
-	code := uint64(1) // ok
-	if s.code == codes.Error {
-		code = 2
+func appendTimes(b []byte, start, end time.Time) []byte {
+	return appendFixed64(appendFixed64(b, fieldStart, nanos(start)), fieldEnd, nanos(end))
+}
+
+func appendStatus(b []byte, code codes.Code, why string) []byte {
+	if code == codes.Unset {
+		return b
 	}
-	return appendBytes(b, fieldStatus, appendVarint(appendString(nil, fieldStatusMessage, s.why), fieldStatusCode, code))
+	number := uint64(1) // ok
+	if code == codes.Error {
+		number = 2
+	}
+	return appendBytes(b, fieldStatus, appendVarint(appendString(nil, fieldStatusMessage, why), fieldStatusCode, number))
+}
+
+func appendLink(b []byte, l trace.Link) []byte {
+	if !l.SpanContext.IsValid() {
+		return b
+	}
+	id, span := l.SpanContext.TraceID(), l.SpanContext.SpanID()
+	in := appendBytes(nil, fieldLinkTraceID, id[:])
+	in = appendBytes(in, fieldLinkSpanID, span[:])
+	in = appendAttributes(in, fieldLinkAttributes, l.Attributes)
+	in = appendFixed32(in, fieldLinkFlags, flagsOf(l.SpanContext, l.SpanContext))
+	return appendBytes(b, fieldLinks, in)
 }
 
 // flagsOf are the flags of sc, and whether other is of another process.
@@ -233,12 +242,26 @@ func valid(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
+// appendTagged appends the tag of a field that is n bytes long, and n. The tags of
+// almost all fields, and almost all lengths, are one byte.
+func appendTagged(b []byte, field protowire.Number, n int) []byte {
+	if field < 16 && n < 0x80 {
+		return append(b, byte(field)<<3|byte(protowire.BytesType), byte(n))
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
+}
+
+func sizeTagged(field protowire.Number, n int) int {
+	return protowire.SizeTag(field) + protowire.SizeBytes(n)
+}
+
 func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
+	return append(appendTagged(b, field, len(v)), v...)
 }
 
 func appendString(b []byte, field protowire.Number, v string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), valid(v))
+	v = valid(v)
+	return append(appendTagged(b, field, len(v)), v...)
 }
 
 func appendVarint(b []byte, field protowire.Number, v uint64) []byte {
@@ -264,13 +287,19 @@ func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue)
 
 // appendAttribute appends a as a KeyValue.
 func appendAttribute(b []byte, field protowire.Number, a *attribute.KeyValue) []byte {
-	var memory [128]byte
-	v := appendValue(memory[:0], a.Value)
 	key := valid(string(a.Key))
-	size := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) + protowire.SizeBytes(len(v))
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(size))
-	b = protowire.AppendString(protowire.AppendTag(b, fieldKey, protowire.BytesType), key)
+	if a.Value.Type() == attribute.STRING { // as nearly all are: there is nothing to build first
+		v := valid(a.Value.AsString())
+		size := sizeTagged(fieldString, len(v))
+		b = appendTagged(b, field, sizeTagged(fieldKey, len(key))+sizeTagged(fieldValue, size))
+		b = append(appendTagged(b, fieldKey, len(key)), key...)
+		b = appendTagged(b, fieldValue, size)
+		return append(appendTagged(b, fieldString, len(v)), v...)
+	}
+	var memory [64]byte
+	v := appendValue(memory[:0], a.Value)
+	b = appendTagged(b, field, sizeTagged(fieldKey, len(key))+sizeTagged(fieldValue, len(v)))
+	b = append(appendTagged(b, fieldKey, len(key)), key...)
 	return appendBytes(b, fieldValue, v)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
@@ -180,23 +182,48 @@ func TestAsTheSDK(t *testing.T) {
 	}
 }
 
-// StartSpan makes the same spans as Start.
-func TestWithoutContext(t *testing.T) {
-	var c collector
-	p := start(t, &c)
-	tr := p.Tracer("x").(interface {
-		StartSpan(trace.SpanContext, string, trace.SpanKind, time.Time, []trace.Link) trace.Span
-	})
-	s := tr.StartSpan(remote(trace.FlagsSampled), "child", trace.SpanKindConsumer, began, nil)
-	s.End(trace.WithTimestamp(began))
-	tr.StartSpan(trace.SpanContext{}, "root", trace.SpanKindConsumer, began, []trace.Link{{SpanContext: remote(0)}}).End()
-	flush(t, p)
-	got := c.spans()
-	if len(got) != 2 || !bytes.Equal(got[0].TraceId, parentID[:]) || got[0].ParentSpanId[0] != 8 || got[0].TraceState != "a=1,b=2" ||
-		len(got[1].ParentSpanId) != 0 || len(got[1].Links) != 1 || got[0].StartTimeUnixNano != uint64(began.UnixNano()) {
-		t.Errorf("spans %v", got)
+// A Record is exported as the span would be that is made step by step.
+func TestRecord(t *testing.T) {
+	var want, got collector
+	made, recorded := start(t, &want), start(t, &got)
+	attrs := []attribute.KeyValue{attribute.String("k", "v"), attribute.Int("n", 300), attribute.Bool("b", true), attribute.String("long", strings.Repeat("x", 200))}
+	shape := spans.NewShape("name", trace.SpanKindConsumer, attrs[:1]...)
+	links := []trace.Link{{SpanContext: remote(0)}, {}}
+	for _, parent := range []trace.SpanContext{remote(trace.FlagsSampled), {}, remote(0)} {
+		ctx := trace.ContextWithSpanContext(t.Context(), parent)
+		_, s := made.Tracer("x").Start(ctx, "name", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(began), trace.WithAttributes(attrs...), trace.WithLinks(links...))
+		s.SetStatus(codes.Error, "why")
+		s.End(trace.WithTimestamp(began.Add(time.Second)))
+
+		tr := recorded.Tracer("x").(*spans.Tracer)
+		sc := tr.Begin(parent, shape, links)
+		if parent.IsValid() && (sc.TraceID() != parent.TraceID() || sc.TraceState().String() != "a=1,b=2") || sc.SpanID() == parent.SpanID() || sc.IsRemote() {
+			t.Errorf("child of %v: %v", parent, sc)
+		}
+		tr.Record(&spans.Record{
+			Shape: shape, Context: sc, Parent: parent, Start: began, End: began.Add(time.Second), Attributes: append(attrs[1:], attribute.KeyValue{}), Links: links, Failure: "why",
+		})
+	}
+	flush(t, made)
+	flush(t, recorded)
+	ws, gs := want.spans(), got.spans()
+	if len(ws) != 2 || len(gs) != 2 {
+		t.Fatalf("%d spans recorded, %d made, want 2: the third one is not sampled", len(gs), len(ws))
+	}
+	for i := range ws {
+		ws[i].SpanId, gs[i].SpanId = nil, nil // random
+		if i == 1 {
+			ws[i].TraceId, gs[i].TraceId = nil, nil
+		}
+		slices.SortFunc(ws[i].Attributes, byKey)
+		slices.SortFunc(gs[i].Attributes, byKey)
+		if !proto.Equal(ws[i], gs[i]) {
+			t.Errorf("recorded\n%v, made\n%v", gs[i], ws[i])
+		}
 	}
 }
+
+func byKey(a, b *commonpb.KeyValue) int { return strings.Compare(a.Key, b.Key) }
 
 func TestSampling(t *testing.T) {
 	never, always := sdktrace.NeverSample(), sdktrace.AlwaysSample()
@@ -213,11 +240,12 @@ func TestSampling(t *testing.T) {
 		{"all, not sampled", always, remote(0), true},
 		{"parent based on none, root", sdktrace.ParentBased(never), trace.SpanContext{}, false},
 		{"parent based on none, sampled", sdktrace.ParentBased(never), remote(trace.FlagsSampled), true},
+		{"parent based with another local rule", sdktrace.ParentBased(never, sdktrace.WithLocalParentNotSampled(always)), remote(0).WithRemote(false), true},
 		{"parent based with another remote rule", sdktrace.ParentBased(never, sdktrace.WithRemoteParentNotSampled(always)), remote(0), true},
 	} {
 		var got collector
 		p := start(t, &got, func(o *spans.Options) { o.Sampler = c.sampler })
-		ctx := trace.ContextWithRemoteSpanContext(t.Context(), c.parent)
+		ctx := trace.ContextWithSpanContext(t.Context(), c.parent)
 		ctx, s := p.Tracer("x").Start(ctx, "s")
 		sc := s.SpanContext()
 		if s.IsRecording() != c.want || sc.IsSampled() != c.want || !sc.IsValid() || sc.SpanID() == c.parent.SpanID() ||
@@ -360,25 +388,22 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-func BenchmarkSpan(b *testing.B) {
+func BenchmarkRecord(b *testing.B) {
 	p, err := spans.New(context.Background(), spans.Options{Client: &nowhere{}, Queue: 1 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer p.Shutdown(context.Background())
-	tr := p.Tracer("x").(interface {
-		StartSpan(trace.SpanContext, string, trace.SpanKind, time.Time, []trace.Link) trace.Span
-	})
-	attrs := []attribute.KeyValue{attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "publish"),
-		attribute.String("messaging.operation.type", "send"), attribute.String("messaging.destination.name", "orders.created"),
+	tr := p.Tracer("x").(*spans.Tracer)
+	shape := spans.NewShape("publish", trace.SpanKindProducer, attribute.String("messaging.system", "nats"),
+		attribute.String("messaging.operation.name", "publish"), attribute.String("messaging.operation.type", "send"))
+	attrs := []attribute.KeyValue{attribute.String("messaging.destination.name", "orders.created"),
 		attribute.String("messaging.message.id", "0123456789ab"), attribute.Int64("delaybridge.attempt", 1)}
-	ended := trace.WithTimestamp(began)
 	parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: parentID, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, Remote: true})
 	b.ReportAllocs()
 	for b.Loop() {
-		s := tr.StartSpan(parent, "publish", trace.SpanKindProducer, began, nil)
-		s.SetAttributes(attrs...)
-		s.End(ended)
+		sc := tr.Begin(parent, shape, nil)
+		tr.Record(&spans.Record{Shape: shape, Context: sc, Parent: parent, Start: began, End: began, Attributes: attrs})
 	}
 }
 

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/delaybridge/delaybridge/adapter"
 	"github.com/delaybridge/delaybridge/adapter/admin"
@@ -33,11 +30,11 @@ func (s *bridgeServer) serveAPI(ctx context.Context, bridge *adapter.Bridge, sto
 	if !s.cfg.api.enabled && store.failover == nil {
 		return func() {}, nil
 	}
-	nc, err := s.cfg.nats.connect(ctx, s.log, program+"/"+s.cfg.bridge.ID+"/admin",
-		append(adapter.ConnOptions(), nats.ErrorHandler(apiErrors(s.log)))...)
+	nc, err := s.cfg.nats.connect(ctx, s.log, program+"/"+s.cfg.bridge.ID+"/admin", adapter.ConnOptions()...)
 	if err != nil {
 		return nil, err
 	}
+	bridge.WatchErrors(nc)
 	service, err := admin.Serve(nc, admin.Options{
 		Bridge: bridge, Store: store.Store, Prefix: s.cfg.bridge.Prefix, Version: version(), Logger: s.log,
 		Config:    func() map[string]string { return *s.api.config.Load() },
@@ -54,14 +51,6 @@ func (s *bridgeServer) serveAPI(ctx context.Context, bridge *adapter.Bridge, sto
 		return nil, err
 	}
 	return func() { service.Stop(); nc.Close() }, nil
-}
-
-// apiErrors logs what goes wrong on the connection, such as a user who may not
-// subscribe to the subjects under which micro services are found.
-func apiErrors(log *slog.Logger) nats.ErrHandler {
-	return func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		log.Warn("NATS connection of the admin API", "error", err)
-	}
 }
 
 // shown is the configuration in force by key, without secrets.
@@ -85,10 +74,12 @@ func (k *key) shown(items []string) string {
 		case item == "":
 		case isURL && !strings.Contains(item, "://"):
 			out[i] = withoutSecrets("nats://" + item)
-		case isURL, strings.Contains(item, "://"):
+		case isURL:
 			out[i] = withoutSecrets(item)
 		case k.secret:
 			out[i] = "(secret)"
+		case strings.Contains(item, "://"):
+			out[i] = withoutSecrets(item)
 		default:
 			out[i] = item
 		}

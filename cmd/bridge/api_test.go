@@ -19,6 +19,8 @@ import (
 func TestShownConfig(t *testing.T) {
 	const secret = "hunter2"
 	for _, set := range [][]string{
+		{"nats.user", "x://" + secret, "nats.password", "x://" + secret, "redis.url", "redis://r:6379", "redis.password", "x://" + secret + "/"},
+		{"nats.token", "x://" + secret, "redis.url", "redis://r:6379"},
 		{"nats.url", "nats://u:" + secret + "@h1:4222,tls://" + secret + "@h2", "nats.user", "u", "nats.password", secret, "redis.url", "redis://u:" + secret + "@r:6379/1"},
 		{"nats.url", "u:" + secret + "@h1:4222", "nats.token", secret, "redis.url", "rediss://:" + secret + "@r:6379/1"},
 		{"nats.user", secret, "redis.url", "redis://r:6379", "redis.user", "u", "redis.password", secret},
@@ -89,5 +91,38 @@ func TestAPIKeys(t *testing.T) {
 	p.ready()
 	if got := ask("stats", ""); got != nats.ErrNoResponders.Error() {
 		t.Errorf("without api.enabled: %s", got)
+	}
+}
+
+// TestAnswersThatAreRefused: who names a reply subject that the bridge may not publish
+// to does not fill its log, and the operator is told what to allow.
+func TestAnswersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	srv := testnats.Start(t, testnats.Config(`authorization { users: [
+		{user: bridge, password: p, permissions: {publish: {deny: "forbidden.>"}}}, {user: other, password: p}
+	] }`))
+	nc, err := nats.Connect(srv.URL(), nats.UserInfo("other", "p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	p := start(t, "serve", "--nats-url", srv.URL(), "--nats-user", "bridge", "--nats-password", "p", "--http-addr", "off", "--id", "b1", "--drain", "1s")
+	p.ready()
+	const calls = 500
+	for range calls {
+		if err := nc.PublishRequest("delay.api.bridges", "forbidden.x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := nc.Request("delay.api.bridges", nil, patience); err != nil {
+		t.Fatal(err)
+	}
+	p.await("allow=forbidden.x")
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(15 * time.Second); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	if n := strings.Count(p.output(), "forbidden.x"); n > calls/4 {
+		t.Errorf("%d lines about %d answers that were refused", n, calls)
 	}
 }

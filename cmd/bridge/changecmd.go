@@ -43,7 +43,7 @@ func runReschedule(ctx context.Context, c *command, std stdio, args []string) er
 		return err
 	}
 	err := w.parse()
-	if err == nil && !w.set {
+	if err == nil && w.in == nil && w.at == nil {
 		err = errors.New("give --in or --at")
 	}
 	if err != nil {
@@ -100,28 +100,28 @@ func (s *session) printChange(w io.Writer, a *api.Change, done string) error {
 
 // when is a time as --in or --at give it.
 type when struct {
-	in, at string
-	set    bool
+	in, at *string // nil: not given
 	delay  time.Duration
 	time   time.Time // zero: after delay
 }
 
 func (w *when) register(fs *flag.FlagSet) {
-	fs.StringVar(&w.in, "in", "", "due after this `delay`, e.g. 90s, 1h30m, 7d")
-	fs.StringVar(&w.at, "at", "", "due at this `time`: RFC 3339, Unix seconds or milliseconds")
+	fs.Func("in", "due after this `delay`, e.g. 90s, 1h30m, 7d", func(s string) error { w.in = &s; return nil })
+	fs.Func("at", "due at this `time`: RFC 3339, Unix seconds or milliseconds", func(s string) error { w.at = &s; return nil })
 }
 
+// parse reads what is given. An empty text is no time: it is a variable that was
+// not set, and not the wish for now.
 func (w *when) parse() (err error) {
-	w.set = w.in != "" || w.at != ""
 	switch {
-	case w.in != "" && w.at != "":
+	case w.in != nil && w.at != nil:
 		return errors.New("--in and --at: give one of them")
-	case w.in != "":
-		if w.delay, err = subjects.ParseHeaderDelay(w.in); err != nil {
+	case w.in != nil:
+		if w.delay, err = subjects.ParseHeaderDelay(*w.in); err != nil {
 			return fmt.Errorf("--in: %w", err)
 		}
-	case w.at != "":
-		if w.time, err = subjects.ParseHeaderTime(w.at); err != nil {
+	case w.at != nil:
+		if w.time, err = subjects.ParseHeaderTime(*w.at); err != nil {
 			return fmt.Errorf("--at: %w", err)
 		}
 	}

@@ -91,6 +91,17 @@ func TestPut(t *testing.T) {
 		{[]string{"--id", "a", "orders.x", "again"}, 0, "duplicate", ""},
 		{[]string{"--id", "a", "--replace", "--at", "2035-01-01T00:00:00Z", "orders.x", "new"}, 0, "a due 2035-01-01T00:00:00.000000Z stored memory\n", ""},
 		{[]string{"orders.>", "x"}, 1, "", "refused with 400/10190"},
+		// None of these is a job that is due now.
+		{[]string{"--in", "", "orders.x", "x"}, 2, "", "--in: schedule not valid"},
+		{[]string{"--at=", "orders.x", "x"}, 2, "", "--at: "},
+		{[]string{"--header", "Delay-In=1h", "orders.x", "x"}, 1, "", "refused with 400/10189: header Delay-In"},
+		{[]string{"orders.x", "--in=1h"}, 2, "", "flag --in=1h comes after an argument"},
+		{[]string{"orders.x", "-json"}, 2, "", "flag -json comes after an argument"},
+		{[]string{"--id", "d", "--in", "1h", "--", "orders.x", "--json"}, 0, "d due", ""},
+		{[]string{"--id", "e", "--in", "1h", "orders.x", "--colour"}, 0, "e due", ""},
+		{[]string{"--id", "f\ng", "--in", "1h", "orders.x", "x"}, 1, "", "a line break cannot be sent"},
+		{[]string{"--header", "Delay Expires=1h", "orders.x", "x"}, 1, "", `refused with 400/20400: header "Delay Expires"`},
+		{[]string{"--json", "--id", "\xff", "--in", "1h", "orders.x", "x"}, 0, `{"id":{"base64":"/w=="},"stored"`, ""},
 		{[]string{"--header", "Delay-Ack-Wait=0s", "orders.x", "x"}, 1, "", "refused with 400/20400"},
 		{[]string{"--prefix", "other", "orders.x", "x"}, 1, "", "no bridge answers on " + url + ` with the prefix "other"`},
 	} {

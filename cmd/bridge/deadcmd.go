@@ -95,18 +95,16 @@ func (s *session) purgeTarget(ctx context.Context, target string) error {
 }
 
 // purgeOne removes a job if it is dead: what happens to be pending under that id must
-// not go.
+// not go. Of another one it says what that is.
 func (s *session) purgeOne(ctx context.Context, id string) (api.Change, error) {
-	j, err := s.Get(ctx, id)
-	switch {
-	case errors.Is(err, client.ErrUnknown):
-		return api.Change{ID: api.ID(id), Result: job.ResultUnknown}, nil
-	case err != nil:
-		return api.Change{}, err
-	case j.State != job.Dead:
-		return api.Change{ID: j.ID, Result: job.Result(j.State), Attempt: j.Attempt, Owner: j.Owner}, nil
+	a, err := s.PurgeJob(ctx, id, job.Dead)
+	if err != nil || a.Result != job.ResultFinished {
+		return a, err
 	}
-	return s.Cancel(ctx, id)
+	if j, err := s.Get(ctx, id); err == nil && j.State != job.Dead {
+		a.Result = job.Result(j.State)
+	}
+	return a, nil
 }
 
 // onDead makes a change to the dead jobs that the command line names or selects.

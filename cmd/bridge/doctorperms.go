@@ -34,7 +34,7 @@ func (d *doctor) subscriptions() (all []permission) {
 	for _, kind := range []string{subjects.KindHeartbeat, subjects.KindBye} {
 		all = append(all, permission{subject: subjects.WorkerWildcard(p, kind), use: "workers that own their jobs"})
 	}
-	for _, s := range []string{subjects.Presence(p, id), subjects.Takeover(p), subjects.Started(p), subjects.State(p), subjects.Canary(p), subjects.PeerAPI(p, id)} {
+	for _, s := range append(exchanged(p, id), subjects.PeerAPI(p, id)) {
 		all = append(all, permission{subject: s, allow: p + ".sys.>", use: "other bridges"})
 	}
 	return append(all,
@@ -47,13 +47,18 @@ func (d *doctor) subscriptions() (all []permission) {
 	)
 }
 
+// exchanged are the subjects on which the bridge talks with all others.
+func exchanged(p, id string) []string {
+	return []string{subjects.Presence(p, id), subjects.Takeover(p), subjects.Started(p), subjects.State(p), subjects.Canary(p), subjects.Paused(p)}
+}
+
 // publications are what a bridge publishes to, targets aside.
 func (d *doctor) publications() (all []permission) {
 	p, id := d.cfg.bridge.Prefix, d.cfg.bridge.ID
 	for _, kind := range []string{subjects.KindJob, subjects.KindPing, subjects.KindOwner} {
 		all = append(all, permission{subject: subjects.Worker(p, kind, "doctor"), allow: p + "." + kind + ".>", use: "workers that own their jobs"})
 	}
-	for _, s := range []string{subjects.Presence(p, id), subjects.Takeover(p), subjects.Started(p), subjects.State(p), subjects.Canary(p), subjects.PeerAPI(p, "doctor")} {
+	for _, s := range append(exchanged(p, id), subjects.PeerAPI(p, "doctor")) {
 		all = append(all, permission{subject: s, allow: p + ".sys.>", use: "other bridges"})
 	}
 	return append(all,

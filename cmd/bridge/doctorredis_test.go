@@ -4,9 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/testproxy"
 	"github.com/delaybridge/delaybridge/internal/testredis"
 	"github.com/delaybridge/delaybridge/redisdelay"
 )
@@ -182,4 +184,27 @@ func TestDoctorNamesRefusedCommands(t *testing.T) {
 	}
 	setUser(append(all, "resetkeys", "~other:*")...)
 	look().want(t, "redis.acl", levelProblem, "~delay:*")
+}
+
+// TestDoctorOfSlowRedis has some time left for the other checks.
+func TestDoctorOfSlowRedis(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	proxy := testproxy.Start(t, server.Addr())
+	proxy.Disturb(testproxy.Disturbance{Delay: hangingRedis})
+	d := newDoctor(t, "redis.url", proxy.URL())
+	o, err := redisdelay.ClientOptions(d.cfg.redisURL, "doctor", redisTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(o)
+	defer c.Close()
+	began := time.Now()
+	if !d.redisConnection(t.Context(), c, o) {
+		t.Fatalf("%+v", d.checks)
+	}
+	d.want(t, "redis.connection", levelWarning, "SLOWLOG GET")
+	if took := time.Since(began); took > pings*hangingRedis/2 {
+		t.Errorf("it took %v", took)
+	}
 }

@@ -32,6 +32,9 @@ func parseArguments(c *command, fs *flag.FlagSet, std stdio, args []string, leas
 		printHelp(std.out, c, fs)
 		return err
 	}
+	if err != nil && c.args != "" && strings.HasPrefix(err.Error(), "flag provided but not defined") {
+		err = fmt.Errorf("%w; -- stands before arguments that begin with -", err)
+	}
 	if err == nil && (fs.NArg() < least || fs.NArg() > most) {
 		err = argumentError(c, fs, most)
 	}
@@ -43,7 +46,7 @@ func parseArguments(c *command, fs *flag.FlagSet, std stdio, args []string, leas
 
 func argumentError(c *command, fs *flag.FlagSet, want int) error {
 	if late := lateFlag(fs); late != "" {
-		return fmt.Errorf("flag %s comes after an argument: give flags first", late)
+		return lateError(late)
 	}
 	if want == 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
@@ -62,6 +65,10 @@ func lateFlag(fs *flag.FlagSet) string {
 		}
 	}
 	return ""
+}
+
+func lateError(flag string) error {
+	return fmt.Errorf("flag %s comes after an argument: give flags first, and -- before arguments that begin with -", flag)
 }
 
 // badUsage makes err an error of how c was called.

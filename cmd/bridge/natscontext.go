@@ -62,6 +62,9 @@ func withContext(sources []source, environ []string, selected bool) ([]source, [
 		for _, k := range credentialKeys {
 			delete(src, k)
 		}
+		if url, ok := src["nats.url"]; ok {
+			src["nats.url"] = value{withoutUsers(url.items), url.from}
+		}
 	}
 	return append(sources, src), nil
 }
@@ -74,6 +77,19 @@ func namesUser(sources []source) bool {
 		}
 	}
 	return strings.Contains(strings.Join(pick(sources, "nats.url").items, ","), "@")
+}
+
+// withoutUsers returns URLs without the users that they name, which nats.go would
+// prefer to those of the options. What is no URL is left to be refused.
+func withoutUsers(urls []string) (out []string) {
+	for _, s := range urls {
+		scheme, rest, ok := strings.Cut(s, "://")
+		if !ok {
+			scheme, rest = "nats", s
+		}
+		out = append(out, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+1:])
+	}
+	return out
 }
 
 // contextHome finds the contexts of whoever has this environment.
@@ -117,6 +133,9 @@ func (h contextHome) read(name string) (*natsContext, error) {
 	if !filepath.IsAbs(name) {
 		if strings.ContainsAny(name, `/\`) || strings.Contains(name, "..") {
 			return nil, fmt.Errorf("%q is not the name of a context, nor an absolute path of one", name)
+		}
+		if h.dir() == "" {
+			return nil, fmt.Errorf("context %q: neither HOME nor XDG_CONFIG_HOME is set; an absolute path is a context, too", name)
 		}
 		file = filepath.Join(h.dir(), "context", name+".json")
 	}

@@ -40,6 +40,7 @@ func TestContextsConnect(t *testing.T) {
 		"limited": `{"url":"` + srv.URL() + `","user":"limited","password":"p","inbox_prefix":"_INBOX_limited"}`,
 		"nsc":     `{"nsc":"nsc://o/a/u"}`,
 		"op":      `{"url":"` + srv.URL() + `","user":"u","password":"op://vault/hunter4"}`,
+		"inurl":   `{"url":"` + strings.Replace(srv.URL(), "//", "//nobody:hunter3@", 1) + `"}`,
 		"broken":  `{"url":`,
 	})
 	bridge := start(t, "serve", "--nats-url", strings.Replace(srv.URL(), "//", "//u:hunter2@", 1), "--http-addr", "off", "--data-dir=")
@@ -59,6 +60,8 @@ func TestContextsConnect(t *testing.T) {
 		{args: "stats --context good", env: "NATS_CONTEXT=wrong"},
 		{args: "stats --context wrong", code: 2, errs: "refuses these credentials"},
 		{args: "stats --context wrong --nats-user u --nats-password hunter2"},
+		{args: "stats --context inurl", code: 2, errs: "refuses these credentials"},
+		{args: "stats --context inurl --nats-user u --nats-password hunter2"},               // who connects comes from one place
 		{args: "stats --nats-url " + srv.URL(), code: 2, errs: "refuses these credentials"}, // no selected one then
 		{args: "stats", env: "NATS_URL=" + srv.URL(), code: 2, errs: "refuses these credentials"},
 		{args: "stats --context nope", code: 2, errs: `no context "nope"`},
@@ -115,6 +118,9 @@ func TestContextSources(t *testing.T) {
 	}
 	if c, err := loadProducerConfig(nil, []string{"HOME=" + dir}); err != nil || c.nats.url() != "nats://127.0.0.1:4222" {
 		t.Errorf("no contexts: %+v, %v", c.nats, err)
+	}
+	if _, err := loadProducerConfig(given("nats.context", "full"), nil); err == nil || !strings.Contains(err.Error(), "neither HOME nor XDG_CONFIG_HOME") {
+		t.Errorf("no home: %v", err)
 	}
 	if _, err := loadProducerConfig(given("nats.token", "t", "nats.user", "u"), nil); err == nil {
 		t.Error("token and user are taken")

@@ -75,12 +75,16 @@ func TestManageJobs(t *testing.T) {
 		{"get --scope billing.y a", 1, "", "a: unknown"},
 		{"get", 2, "", "no arguments: want ID..."},
 		{"get a --json", 2, "", "flag --json comes after an argument"},
+		{"put --id=-c --in 90m orders.x hello", 0, "-c due", ""}, // as ids that a bridge makes may begin
+		{"get -c", 2, "", "-- stands before arguments that begin with -"},
+		{"get -- -c", 0, "id            -c", ""},
+		{"cancel -- -c a--json", 1, "-c cancelled\na--json not cancelled: unknown", ""},
 		{"reschedule --in 30m a", 0, "a rescheduled, due \n(in 29m59s)", ""},
 		{"reschedule --at 2035-01-01T00:00:00Z b", 0, "b rescheduled, due 2035-01-01T00:00:00.000000Z (in ", ""},
 		{"reschedule a", 2, "", "give --in or --at"},
 		{"reschedule --in 30m nope", 1, "nope not rescheduled: unknown", "1 of 1 jobs not rescheduled"},
 		{"pause orders.>", 0, "paused: orders.>", ""},
-		{"stats", 0, "bridge            one v0.0.0-test, started \npending           2\npaused            orders.>\nsince its start   2 stored, 0 duplicate, 0 refused", ""},
+		{"stats", 0, "bridge            one v0.0.0-test, started \npending           2\npaused            orders.>\nsince its start   3 stored, 0 duplicate, 0 refused", ""},
 		{"resume orders.>", 0, "nothing is paused", ""},
 		{"pause orders.>.x", 2, "", "> must be the last token"},
 		{"cancel b nope", 1, "b cancelled\nnope not cancelled: unknown", "1 of 2 jobs not cancelled"},
@@ -89,6 +93,7 @@ func TestManageJobs(t *testing.T) {
 		{"workers", 0, "WORKER  STATE", ""},
 		{"stats --prefix other", 1, "", "no bridge answers on " + url + ` with the prefix "other"`},
 		{"stats --timeout 0s", 2, "", "--timeout"},
+		{"watch --count -1", 2, "", "--count: -1 is less than 0"},
 	} {
 		s.run(t, url)
 	}
@@ -267,11 +272,23 @@ EVENTS
 09:30:00  rejected error="not valid" subject=delay.x
 09:30:00  no JSON
 `
-	if got := string(w.screen(now)); got != want {
+	if got := string(w.screen(now, 0)); got != want {
 		t.Errorf("screen\n%s\nwant\n%s", got, want)
 	}
-	if got := string(redraw([]byte("a\n"))); got != "\x1b[Ha\x1b[K\n\x1b[J" {
+	if got := string(redraw([]byte("a\n"))); got != "\x1b[?7l\x1b[Ha\x1b[K\n\x1b[J\x1b[?7h" {
 		t.Errorf("redrawn as %q", got)
+	}
+	// It fits, with the last row for the cursor: more would push the first from the
+	// screen. The oldest events go first.
+	all := strings.Count(want, "\n")
+	for rows := 2; rows <= all+2; rows++ {
+		got := string(w.screen(now, rows))
+		if n := strings.Count(got, "\n"); n > rows-1 || n < min(rows-1, all-5) {
+			t.Errorf("%d lines for %d rows", n, rows)
+		}
+		if rows == all && (!strings.HasSuffix(got, "subject=delay.x\n09:30:00  no JSON\n") || strings.Contains(got, "dead id=a")) {
+			t.Errorf("for %d rows\n%s", rows, got)
+		}
 	}
 }
 

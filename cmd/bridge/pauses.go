@@ -40,6 +40,9 @@ func (f *pauseFile) read() (job.Pauses, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &p)
 	}
+	if err == nil && p == nil {
+		err = errors.New("holds no object")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; mend or remove it, and pause again", path, err)
 	}

@@ -26,16 +26,18 @@ func TestPauseFile(t *testing.T) {
 		t.Errorf("kept %v, %v; want %v", p, err, want)
 	}
 	path := filepath.Join(f.dir, pausedFile)
-	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.LoadPauses(ctx); err == nil {
-		t.Error("a torn file is read")
-	}
-	if err := f.SavePauses(ctx, want); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := f.LoadPauses(ctx); err != nil || !maps.Equal(p, want) {
-		t.Errorf("after a torn file: %v, %v", p, err)
+	for _, torn := range []string{"{torn", "", "null"} {
+		if err := os.WriteFile(path, []byte(torn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.LoadPauses(ctx); err == nil {
+			t.Errorf("%q is read", torn)
+		}
+		if err := f.SavePauses(ctx, want); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := f.LoadPauses(ctx); err != nil || !maps.Equal(p, want) {
+			t.Errorf("after %q: %v, %v", torn, p, err)
+		}
 	}
 }

@@ -9,8 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/delaybridge/delaybridge/api"
 	"github.com/delaybridge/delaybridge/client"
 )
+
+// maxPayload is the most that a NATS server can be set to take.
+const maxPayload = 64 << 20
 
 // putRequest is what the command line of put asks for.
 type putRequest struct {
@@ -77,6 +81,9 @@ func (r *putRequest) check() error {
 		if r.fs.NArg() != 2 {
 			return argumentError(r.c, r.fs, 2)
 		}
+		if late := r.fs.Arg(1); !r.dashes && r.isFlag(late) {
+			return lateError(late)
+		}
 		return r.when.parse()
 	}
 	for _, name := range []string{"in", "at", "id", "replace", "header"} {
@@ -90,13 +97,24 @@ func (r *putRequest) check() error {
 	return nil
 }
 
+// isFlag reports whether a payload is one of the flags of put: --in=5s after the
+// target is no payload, and the job would be due now.
+func (r *putRequest) isFlag(payload string) bool {
+	name, dashed := strings.CutPrefix(payload, "-")
+	name, _, _ = strings.Cut(strings.TrimPrefix(name, "-"), "=")
+	return dashed && r.fs.Lookup(name) != nil
+}
+
 func payload(in io.Reader, arg string) ([]byte, error) {
 	if arg != "-" {
 		return []byte(arg), nil
 	}
-	data, err := io.ReadAll(in)
+	data, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the payload from stdin: %w", err)
+	}
+	if len(data) > maxPayload {
+		return nil, fmt.Errorf("the payload has more than %d MiB: no NATS server takes that", maxPayload>>20)
 	}
 	return data, nil
 }
@@ -105,9 +123,10 @@ func (r *putRequest) print(w io.Writer, receipt client.Receipt) error {
 	due := receipt.Due.Format(timeLayout)
 	if r.asJSON {
 		return printJSON(w, struct {
+			ID api.ID `json:"id"` // any bytes
 			client.Receipt
 			Due string `json:"due"` // as the bridge writes it
-		}{receipt, due})
+		}{api.ID(receipt.ID), receipt, due})
 	}
 	note := ""
 	if receipt.Duplicate {

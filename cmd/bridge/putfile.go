@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/delaybridge/delaybridge/api"
 	"github.com/delaybridge/delaybridge/client"
 	"github.com/delaybridge/delaybridge/subjects"
 )
@@ -20,6 +21,8 @@ const (
 	// batchJobs and batchBytes bound what of a file is in memory at once.
 	batchJobs  = 16_384
 	batchBytes = 16 << 20
+	// batchWait is how long a line is held back for others to come.
+	batchWait = 200 * time.Millisecond
 	// shownRefusals is how many refusals the summary spells out.
 	shownRefusals = 10
 )
@@ -29,14 +32,18 @@ type bulkPut struct {
 	s     *session
 	in    *lineReader
 	size  int64 // of the file; zero: not known
+	read  int64 // of it
 	began time.Time
 	bar   io.Writer // nil: nobody looks
 
 	lines []putLine
 	items []client.Item // of the lines that could be read
 	bytes int
+	full  <-chan time.Time // the first of the lines has waited for others; nil: there is none
 
+	last                                      int // line that was put, or tried
 	accepted, duplicates, refused, unanswered int
+	nobody                                    int // jobs that found no bridge
 	first                                     []string
 }
 
@@ -70,35 +77,58 @@ func putFile(ctx context.Context, s *session, name string) error {
 	if err == nil || b.total() > 0 {
 		b.summary()
 	}
-	if err == nil && b.refused+b.unanswered > 0 {
-		err = fmt.Errorf("%s of %s jobs not put", thousands(b.refused+b.unanswered), thousands(b.total()))
+	if err == nil && b.failed() > 0 {
+		err = fmt.Errorf("%s of %s jobs not put", thousands(b.failed()), thousands(b.total()))
 	}
 	return err
 }
 
-func (b *bulkPut) total() int { return b.accepted + b.duplicates + b.refused + b.unanswered }
+func (b *bulkPut) total() int { return b.accepted + b.duplicates + b.failed() }
 
+func (b *bulkPut) failed() int { return b.refused + b.unanswered + b.nobody }
+
+// run puts lines as they come: what is written to a pipe now and then must not wait
+// until there is a batch of it, nor ctrl-C for the next line.
 func (b *bulkPut) run(ctx context.Context) error {
-	for {
-		line, err := b.in.next()
-		if errors.Is(err, io.EOF) {
-			return b.flush(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("read the file: %w", errors.Join(err, b.flush(ctx)))
-		}
-		item, err := readJobLine(line)
-		if err == nil {
-			b.items = append(b.items, item)
-		} else {
-			err = lineRefusal(err)
-		}
-		b.lines = append(b.lines, putLine{b.in.line, err})
-		if b.bytes += len(line); len(b.lines) == batchJobs || b.bytes >= batchBytes {
-			if err := b.flush(ctx); err != nil {
-				return err
+	for lines := b.in.each(ctx); ; {
+		var err error
+		select {
+		case <-ctx.Done():
+			return b.interrupted()
+		case <-b.full:
+			err = b.flush(ctx)
+		case l := <-lines:
+			if errors.Is(l.err, io.EOF) {
+				return b.flush(ctx)
+			}
+			if l.err != nil {
+				return fmt.Errorf("read the file: %w", errors.Join(l.err, b.flush(ctx)))
+			}
+			if b.add(l); len(b.lines) == batchJobs || b.bytes >= batchBytes {
+				err = b.flush(ctx)
 			}
 		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (b *bulkPut) interrupted() error { return fmt.Errorf("interrupted after line %d", b.last) }
+
+// add takes a line into the batch.
+func (b *bulkPut) add(l readLine) {
+	item, err := readJobLine(l.text)
+	if err == nil {
+		b.items = append(b.items, item)
+	} else {
+		err = lineRefusal(err)
+	}
+	b.lines = append(b.lines, putLine{l.number, err})
+	b.bytes += len(l.text)
+	b.read = l.read
+	if b.full == nil {
+		b.full = time.After(batchWait)
 	}
 }
 
@@ -116,61 +146,72 @@ func (b *bulkPut) flush(ctx context.Context) error {
 	if len(b.items) > 0 {
 		results, _ = b.s.ScheduleMany(ctx, b.items) // each result has its error
 	}
+	var nobody error // the others have results too
 	for _, l := range b.lines {
 		r := client.Result{Err: l.err}
 		if l.err == nil {
 			r, results = results[0], results[1:]
 		}
 		if errors.Is(r.Err, client.ErrNoBridge) {
-			return fmt.Errorf("line %d: %w", l.number, r.Err)
+			nobody = r.Err
 		}
 		if err := b.result(l.number, r); err != nil {
 			return err
 		}
+		b.last = l.number
 	}
 	clear(b.items) // the payloads may go
-	b.items, b.lines, b.bytes = b.items[:0], b.lines[:0], 0
+	b.items, b.lines, b.bytes, b.full = b.items[:0], b.lines[:0], 0, nil
 	b.progress()
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted after line %d", b.in.line)
+		return b.interrupted()
 	}
-	return nil
+	return nobody
 }
 
 // result counts and prints what became of one line.
 func (b *bulkPut) result(line int, r client.Result) error {
-	var refused *client.Error
-	switch {
-	case r.Err == nil && r.Receipt.Duplicate:
-		b.duplicates++
-	case r.Err == nil:
-		b.accepted++
-	case errors.As(r.Err, &refused):
-		b.refused++
-	default:
-		b.unanswered++
-	}
-	if r.Err != nil && len(b.first) < shownRefusals {
-		b.first = append(b.first, fmt.Sprintf("line %d: %v", line, r.Err))
+	b.count(r)
+	if r.Err != nil && !errors.Is(r.Err, client.ErrNoBridge) && len(b.first) < shownRefusals {
+		b.first = append(b.first, fmt.Sprintf("line %d: %s", line, safe(r.Err.Error())))
 	}
 	if !b.s.asJSON {
 		return nil
 	}
 	o := struct {
-		Line int `json:"line"`
+		Line int    `json:"line"`
+		ID   api.ID `json:"id,omitempty"` // any bytes
 		*client.Receipt
 		Due   string `json:"due,omitempty"`
 		Error any    `json:"error,omitempty"`
 	}{Line: line}
+	var refused *client.Error
 	switch {
 	case r.Err == nil:
-		o.Receipt, o.Due = &r.Receipt, r.Receipt.Due.Format(timeLayout)
-	case refused != nil:
+		o.ID, o.Receipt, o.Due = api.ID(r.Receipt.ID), &r.Receipt, r.Receipt.Due.Format(timeLayout)
+	case errors.As(r.Err, &refused):
 		o.Error = refused
 	default:
 		o.Error = map[string]string{"description": r.Err.Error()}
 	}
 	return printJSON(b.s.std.out, o)
+}
+
+func (b *bulkPut) count(r client.Result) {
+	var refused *client.Error
+	var denied *client.PermissionError
+	switch {
+	case r.Err == nil && r.Receipt.Duplicate:
+		b.duplicates++
+	case r.Err == nil:
+		b.accepted++
+	case errors.Is(r.Err, client.ErrNoBridge):
+		b.nobody++
+	case errors.As(r.Err, &refused), errors.As(r.Err, &denied):
+		b.refused++
+	default:
+		b.unanswered++
+	}
 }
 
 // progress redraws the bar.
@@ -181,11 +222,11 @@ func (b *bulkPut) progress() {
 	const width = 30
 	done := ""
 	if b.size > 0 {
-		part := min(1, float64(b.in.read)/float64(b.size))
+		part := min(1, float64(b.read)/float64(b.size))
 		full := int(part * width)
 		done = fmt.Sprintf("[%s%s] %3.0f %% ", strings.Repeat("=", full), strings.Repeat(" ", width-full), part*100)
 	}
-	fmt.Fprintf(b.bar, "\r\x1b[K%s%s jobs, %s/s, %s not put", done, thousands(b.total()), thousands(b.rate()), thousands(b.refused+b.unanswered))
+	fmt.Fprintf(b.bar, "\r\x1b[K%s%s jobs, %s/s, %s not put", done, thousands(b.total()), thousands(b.rate()), thousands(b.failed()))
 }
 
 // rate is how many jobs were put in a second.
@@ -201,13 +242,16 @@ func (b *bulkPut) summary() {
 	for _, line := range b.first {
 		fmt.Fprintln(w, line)
 	}
-	if more := b.refused + b.unanswered - len(b.first); more > 0 {
+	if more := b.refused + b.unanswered - len(b.first); more > 0 { // of the others one error speaks
 		fmt.Fprintf(w, "and %s more\n", thousands(more))
 	}
 	if !b.s.asJSON {
 		w = b.s.std.out
 	}
 	fmt.Fprintf(w, "%s jobs: %s accepted, %s duplicate, %s refused", thousands(b.total()), thousands(b.accepted), thousands(b.duplicates), thousands(b.refused))
+	if b.nobody > 0 {
+		fmt.Fprintf(w, ", %s without a bridge to take them", thousands(b.nobody))
+	}
 	if b.unanswered > 0 {
 		fmt.Fprintf(w, ", %s unanswered (they may be stored: put those that have ids again)", thousands(b.unanswered))
 	}

@@ -6,8 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/internal/testnats"
 )
 
 // TestPutFile: a line that is wrong is named, and keeps no other from being put.
@@ -66,6 +71,85 @@ func TestPutFile(t *testing.T) {
 	}
 }
 
+// TestPutFileThatTrickles: lines that come now and then are put as they come, and
+// ctrl-C does not wait for the next one.
+func TestPutFileThatTrickles(t *testing.T) {
+	t.Parallel()
+	url := devAt(t)
+	fifo := filepath.Join(t.TempDir(), "jobs")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "put", "--nats-url", url, "--json", "--file", fifo)
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for n := 1; n <= 2; n++ {
+		if _, err := fmt.Fprintf(w, `{"target":"orders.x","in":"1h","id":"j%d"}`+"\n", n); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(patience); strings.Count(p.stdout(), "\n") < n; <-tick.C {
+			if time.Now().After(end) {
+				t.Fatalf("line %d is not put while the file stays open: %q", n, p.stdout())
+			}
+		}
+	}
+	p.signal(os.Interrupt)
+	p.await("2 jobs: 2 accepted")
+	p.await("interrupted after line 2")
+	if code := p.exit(patience); code != 1 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestPutFileRefusedByNATS: what NATS does not let through is refused, and has surely
+// not been stored.
+func TestPutFileRefusedByNATS(t *testing.T) {
+	t.Parallel()
+	srv := testnats.Start(t, testnats.Config(`authorization { users = [
+		{ user: b, password: p }, { user: u, password: p, permissions: { publish: ["delay.to.orders.>"] } } ] }`))
+	start(t, "serve", "--nats-url", srv.URL(), "--nats-user", "b", "--nats-password", "p", "--http-addr", "off", "--data-dir=").ready()
+	const jobs = `{"target":"orders.x","in":"1h"}
+{"target":"billing.x","in":"1h"}
+{"target":"orders.x","in":"1h","headers":{"my colour":"red"}}
+`
+	r := runWith(t, nil, jobs, "put", "--nats-url", srv.URL(), "--nats-user", "u", "--nats-password", "p", "--file", "-")
+	if r.code != 1 || !strings.Contains(r.out, "3 jobs: 1 accepted, 0 duplicate, 2 refused;") {
+		t.Errorf("exit %d, %q", r.code, r.out)
+	}
+	for _, want := range []string{"line 2: this NATS user may not publish to delay.to.billing.x", `line 3: header "my colour"`} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("no %q in %q", want, r.err)
+		}
+	}
+}
+
+// TestPutFileEveryLineHasAResult: also those after one that found no bridge.
+func TestPutFileEveryLineHasAResult(t *testing.T) {
+	t.Parallel()
+	srv := testnats.Start(t)
+	nc, err := nats.Connect(srv.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Subscribe("delay.to.there", func(m *nats.Msg) { _ = m.Respond([]byte(`{"id":"a","seq":1}`)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	r := runWith(t, nil, `{"target":"there"}`+"\n"+`{"target":"gone"}`+"\n"+`{"target":"there"}`+"\n", "put", "--nats-url", srv.URL(), "--json", "--file", "-")
+	if r.code != 1 || strings.Count(r.out, "\n") != 3 || !strings.Contains(r.out, `{"line":3,"id":"a"`) ||
+		!strings.Contains(r.err, "3 jobs: 2 accepted, 0 duplicate, 0 refused, 1 without a bridge") || !strings.Contains(r.err, "no bridge answers") {
+		t.Errorf("exit %d, %q, %q", r.code, r.out, r.err)
+	}
+}
+
 func TestPutFileUsage(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ args, errs string }{
@@ -98,6 +182,10 @@ func TestJobLines(t *testing.T) {
 		{line: `{"target":"x","payload_base64":"?"}`, wrong: "payload_base64"},
 		{line: `{"target":"x","in":"1h","at":"2030-01-01T00:00:00Z"}`, wrong: "give one of them"},
 		{line: `{"target":"x","in":"soon"}`, wrong: "--in"},
+		{line: `{"target":"x","in":""}`, wrong: "--in"},
+		{line: `{"target":"x","at":""}`, wrong: "--at"},
+		{line: `{"target":"x","in":null}`},
+		{line: "{\"target\":\"x\",\"payload\":\"\xff\"}", wrong: "not UTF-8"},
 		{line: `{"payload":"x"}`, wrong: "no target"},
 		{line: `{"target":"x"} {"target":"y"}`, wrong: "more than one value"},
 		{line: `{"target":"x","headers":{"a":1}}`, wrong: "not a job"},

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -22,8 +24,8 @@ type jobLine struct {
 	Target  string           `json:"target"`
 	Payload json.RawMessage  `json:"payload"` // a text as it is; another value as JSON
 	Base64  *string          `json:"payload_base64"`
-	In      string           `json:"in"`
-	At      string           `json:"at"`
+	In      *string          `json:"in"`
+	At      *string          `json:"at"`
 	ID      string           `json:"id"`
 	Headers map[string]texts `json:"headers"`
 	Replace bool             `json:"replace"`
@@ -44,6 +46,9 @@ func (t *texts) UnmarshalJSON(b []byte) error {
 
 // readJobLine reads a line, or says what is wrong with it.
 func readJobLine(line []byte) (client.Item, error) {
+	if !utf8.Valid(line) {
+		return client.Item{}, errors.New("not a job as JSON: not UTF-8; payload_base64 is for bytes")
+	}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	var l jobLine
@@ -88,6 +93,34 @@ func (l *jobLine) payload() ([]byte, error) {
 		return []byte(s), err
 	}
 	return l.Payload, nil
+}
+
+// readLine is a line of a file, or why there is none.
+type readLine struct {
+	text   []byte
+	number int
+	read   int64 // bytes of the file up to its end
+	err    error
+}
+
+// each sends the lines that are not blank, and at last an error, until ctx is done. A
+// read that does not end, of a terminal or a pipe, outlives that.
+func (r *lineReader) each(ctx context.Context) <-chan readLine {
+	lines := make(chan readLine)
+	go func() {
+		for {
+			text, err := r.next()
+			select {
+			case lines <- readLine{text, r.line, r.read, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
 }
 
 // lineReader reads lines of which none is kept in memory longer than one round.

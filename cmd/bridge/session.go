@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +25,7 @@ type call struct {
 	asJSON  bool
 	scope   string
 	timeout time.Duration
+	dashes  bool // -- stands before the arguments, which may begin with - then
 }
 
 // newCall returns a call of c with the flags that all of them have.
@@ -48,8 +48,10 @@ func (k *call) parse(args []string, least, most int) error {
 	if err := parseArguments(k.c, k.fs, k.std, args, least, most); err != nil {
 		return err
 	}
-	if late := lateFlag(k.fs); late != "" && most == anyNumber {
-		return badUsage(k.c, fmt.Errorf("flag %s comes after an argument: give flags first", late))
+	before := len(args) - k.fs.NArg() - 1
+	k.dashes = before >= 0 && args[before] == "--"
+	if late := lateFlag(k.fs); late != "" && most == anyNumber && !k.dashes {
+		return badUsage(k.c, lateError(late))
 	}
 	if k.timeout <= 0 {
 		return badUsage(k.c, fmt.Errorf("--timeout: %v is not more than 0", k.timeout))
@@ -112,21 +114,11 @@ func (s *session) explain(err error) error {
 			withoutSecrets(s.cfg.nats.urls...), s.cfg.bridge.Prefix)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w after %v: --timeout waits longer", err, s.timeout)
+		return fmt.Errorf("%v after %v: --timeout waits longer", err, s.timeout) // not %w: it is explained
 	}
 	var refused *client.Error
 	if errors.As(err, &refused) {
 		return fmt.Errorf("refused with %d/%d: %s", refused.Code, refused.ErrCode, refused.Description)
 	}
 	return err
-}
-
-// isTerminal reports whether f is one.
-func isTerminal(f any) bool {
-	file, ok := f.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

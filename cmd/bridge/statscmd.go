@@ -76,6 +76,9 @@ func runWorkers(ctx context.Context, c *command, std stdio, args []string) error
 		if err != nil {
 			return err
 		}
+		if a.LeftOff > 0 {
+			fmt.Fprintf(std.err, "%s more workers, for which the answer has no room\n", thousands(a.LeftOff))
+		}
 		if k.asJSON {
 			return printEach(std.out, a.Workers)
 		}

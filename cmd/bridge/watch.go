@@ -39,6 +39,9 @@ func runWatch(ctx context.Context, c *command, std stdio, args []string) error {
 	if *every < 100*time.Millisecond {
 		return badUsage(c, fmt.Errorf("--every: %v is less than 100ms", *every))
 	}
+	if *count < 0 {
+		return badUsage(c, fmt.Errorf("--count: %d is less than 0", *count))
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	return k.with(func(s *session) error {

@@ -16,17 +16,18 @@ func (w *watch) show(now time.Time) error {
 	case w.s.asJSON:
 		err = w.showJSON(now)
 	case w.terminal:
-		_, err = w.out.Write(redraw(w.screen(now)))
+		_, err = w.out.Write(redraw(w.screen(now, terminalRows(w.out))))
 	default:
 		_, err = fmt.Fprintf(w.out, "%s %s\n", clock(now), w.line(now))
 	}
 	return err
 }
 
-// redraw writes a screen over the one before, without a flicker.
+// redraw writes a screen over the one before, without a flicker. The terminal cuts
+// long lines off meanwhile: wrapped ones would push the first from the screen.
 func redraw(screen []byte) []byte {
 	screen = bytes.ReplaceAll(screen, []byte("\n"), []byte("\x1b[K\n"))
-	return slices.Concat([]byte("\x1b[H"), screen, []byte("\x1b[J"))
+	return slices.Concat([]byte("\x1b[?7l\x1b[H"), screen, []byte("\x1b[J\x1b[?7h"))
 }
 
 func (w *watch) showJSON(now time.Time) error {
@@ -51,8 +52,8 @@ func (w *watch) line(now time.Time) string {
 		r.Stored, r.Published, r.Completed, r.Retried, r.Dead, r.Refused)
 }
 
-// screen is a look for people.
-func (w *watch) screen(now time.Time) []byte {
+// screen is a look for people, for a terminal of so many rows; zero: of any.
+func (w *watch) screen(now time.Time, rows int) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s  %s  %s  (ctrl-C ends)\n\n", program, w.server, clock(now))
 	if w.err != nil {
@@ -75,7 +76,34 @@ func (w *watch) screen(now time.Time) []byte {
 		fmt.Fprintln(&b)
 	}
 	w.screenRest(&b)
-	return b.Bytes()
+	events := w.events
+	if rows > 0 {
+		// The last row is the cursor's, and two are the heading's.
+		room := rows - 1 - bytes.Count(b.Bytes(), []byte("\n")) - 2
+		events = events[max(0, min(len(events), len(events)-room)):]
+	}
+	if len(events) > 0 {
+		fmt.Fprintln(&b, "\nEVENTS")
+	}
+	for _, e := range events {
+		fmt.Fprintf(&b, "%s  %s\n", clock(e.at), e)
+	}
+	return firstLines(b.Bytes(), rows-1)
+}
+
+// firstLines cuts text after n lines, if n is more than 0.
+func firstLines(text []byte, n int) []byte {
+	end := 0
+	for ; n > 0; n-- {
+		line := bytes.IndexByte(text[end:], '\n')
+		if line < 0 {
+			return text
+		}
+		if end += line + 1; n == 1 {
+			return text[:end]
+		}
+	}
+	return text
 }
 
 func (w *watch) screenRest(b *bytes.Buffer) {
@@ -94,12 +122,6 @@ func (w *watch) screenRest(b *bytes.Buffer) {
 		t.row("parked", safe(p.Target), safe(p.Reason))
 	}
 	_ = t.Flush()
-	if len(w.events) > 0 {
-		fmt.Fprintln(b, "\nEVENTS")
-	}
-	for _, e := range w.events {
-		fmt.Fprintf(b, "%s  %s\n", clock(e.at), e)
-	}
 }
 
 func each(perSecond float64) string { return fmt.Sprintf("%.1f", perSecond) }

@@ -214,7 +214,7 @@ func (h *harness) wantState(id string, want job.State) job.Info {
 
 func (h *harness) cancel(d time.Duration, ids ...string) []job.Change {
 	h.Helper()
-	res, err := h.store.Cancel(context.Background(), h.t0.Add(d), ids)
+	res, err := h.store.Cancel(context.Background(), h.t0.Add(d), job.ByIDs(ids...))
 	if err != nil || len(res) != len(ids) {
 		h.Fatalf("Cancel of %d: %d results, error %v", len(ids), len(res), err)
 	}

@@ -39,7 +39,7 @@ func (s Suite) Run(t *testing.T) {
 		{"Put", putTests}, {"Dedup", dedupTests}, {"Replace", replaceTests}, {"Bytes", bytesTests},
 		{"Claim", claimTests}, {"SetAside", setAsideTests}, {"Slots", slotTests}, {"Settle", settleTests},
 		{"Own", ownTests}, {"Fencing", fencingTests}, {"Lease", leaseTests}, {"Get", getTests}, {"Cancel", cancelTests}, {"Reschedule", rescheduleTests},
-		{"List", listTests}, {"Count", countTests}, {"Load", loadTests},
+		{"Guard", guardTests}, {"List", listTests}, {"Count", countTests}, {"Load", loadTests},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- reschedule gives pending jobs, or dead ones, another due time.
 -- ARGV: 7 one mode per job: p pending, q requeue a dead one; then per job its
---       id, the time (us) and the time again as 8 bytes, big-endian.
+--       id, its guard (see single.lua), the time (us) and the time again as 8
+--       bytes, big-endian.
 -- Result: {0, time, codes}, as of cancel; f also for a dead job without q,
 --       u for a pending one with it.
 -- Cap:  256 jobs per call.
@@ -18,9 +19,9 @@ local function take(id, rec, mode, own)
   if mode == 'p' and is_dead then return 'f', attempts end
   if mode == 'q' and not is_dead then
     -- There is no such dead job; but if it runs, that is the answer.
-    local idle = call('ZSCORE', DUE, id) or waits[target_of(rec)] and call('ZSCORE', waits[target_of(rec)], id)
-    if idle then return 'u', '' end
-    if not waits[target_of(rec)] and call('SISMEMBER', WAITS, target_of(rec)) == 1 then return 'w', target_of(rec) end
+    local is = state_of(id, rec, waits)
+    if is == 'p' then return 'u', '' end
+    if not is then return 'w', target_of(rec) end
     return 'r', running_detail(id, read_tries(own) + 1)
   end
   local was = unindex(id, rec, waits)
@@ -29,14 +30,11 @@ local function take(id, rec, mode, own)
   return 'd', attempts
 end
 
-local function reschedule(mode, id, at, bytes)
-  local rec, own = call('HGET', JOB, id), call('HGET', OWN, id)
-  if not rec then
-    local ended = find_ended(id)
-    if not ended then return 'u', '' end
-    return 'f', sub(ended, 18, 21)
-  end
-  local code, detail = take(id, rec, mode, own)
+local function reschedule(mode, id, guard, at, bytes)
+  local rec, code, detail = held(id, guard)
+  if not rec then return code, detail end
+  local own = call('HGET', OWN, id)
+  code, detail = take(id, rec, mode, own)
   if code ~= 'd' then return code, detail end
   call('HSET', JOB, id, sub(rec, 1, 9) .. bytes .. sub(rec, 18))
   call('ZADD', DUE, at, id)
@@ -52,7 +50,7 @@ end
 local out = {}
 for i = 1, #ARGV[7] do
   local k = #out
-  out[k + 1], out[k + 2] = reschedule(sub(ARGV[7], i, i), ARGV[5 + 3 * i], ARGV[6 + 3 * i], ARGV[7 + 3 * i])
+  out[k + 1], out[k + 2] = reschedule(sub(ARGV[7], i, i), unpack(ARGV, 4 + 4 * i, 7 + 4 * i))
 end
 save(out)
 return {0, clock, out}
