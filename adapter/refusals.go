@@ -35,18 +35,28 @@ func (r *refusals) of(kind string) *limitedLog {
 	return l
 }
 
+// Refused returns the subject that err says the server does not allow, and whether
+// to publish to or to subscribe to; ok is false when it says something else.
+func Refused(err error) (subject string, publish, ok bool) {
+	m := violation.FindStringSubmatch(err.Error())
+	if m == nil {
+		return "", false, false
+	}
+	return m[2], strings.EqualFold(m[1], "publish"), true
+}
+
 // WatchErrors makes a connection of this bridge report what goes wrong on it, and
 // what the server refuses.
 func (b *Bridge) WatchErrors(nc *nats.Conn) {
 	nc.SetErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
-		m := violation.FindStringSubmatch(err.Error())
+		subject, publish, ok := Refused(err)
 		switch {
-		case m == nil:
+		case !ok:
 			b.log.conn.Log(b.cfg.Logger, "NATS connection", "error", err)
-		case strings.EqualFold(m[1], "publish"):
-			b.publishRefused(m[2], nc == b.out)
+		case publish:
+			b.publishRefused(subject, nc == b.out)
 		default:
-			b.subscribeRefused(m[2])
+			b.subscribeRefused(subject)
 		}
 	})
 }

@@ -1,7 +1,5 @@
 package job
 
-import "context"
-
 // Counts says how many jobs a store holds, by state.
 type Counts struct {
 	Pending int `json:"pending"` // those set aside included
@@ -20,9 +18,4 @@ type Divided interface {
 	// Local returns what the disk alone holds, also while the shared store cannot
 	// be reached; to all other ids its answer is "unknown".
 	Local() Index
-}
-
-// Counter is what counts jobs, of an Index.
-type Counter interface {
-	Count(ctx context.Context) (Counts, error)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/delaybridge/delaybridge/adapter"
 	"github.com/delaybridge/delaybridge/api"
 	"github.com/delaybridge/delaybridge/subjects"
 )
@@ -181,16 +182,16 @@ func (r *refusals) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
 		}
 		return
 	}
-	m := violation.FindStringSubmatch(err.Error())
-	if m == nil {
+	subject, publish, ok := adapter.Refused(err)
+	if !ok {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if strings.EqualFold(m[1], "publish") {
-		r.publish[m[2]] = true
+	if publish {
+		r.publish[subject] = true
 	} else {
-		r.subscribe[m[2]] = true
+		r.subscribe[subject] = true
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/adapter"
 )
 
 const (
@@ -176,8 +177,6 @@ func runningOptions(log *slog.Logger, name string) []nats.Option {
 	}
 }
 
-var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
-
 // refused returns an error when the server has refused one of the bridge's own
 // subjects on nc: a bridge that may not listen must not seem ready.
 func (n *natsConfig) refused(nc *nats.Conn, prefix string) error {
@@ -188,10 +187,14 @@ func (n *natsConfig) refused(nc *nats.Conn, prefix string) error {
 	if err == nil {
 		return nil
 	}
-	m := violation.FindStringSubmatch(err.Error())
-	if m == nil || !strings.HasPrefix(m[2], prefix+".") && !strings.HasPrefix(m[2], n.inbox()+".") {
+	subject, publish, ok := adapter.Refused(err)
+	if !ok || !strings.HasPrefix(subject, prefix+".") && !strings.HasPrefix(subject, n.inbox()+".") {
 		return nil
 	}
+	what := "subscription to"
+	if publish {
+		what = "publish to"
+	}
 	return &inputError{err: fmt.Errorf("NATS at %s: this user has no permission for the %s %q, which a bridge needs: allow %s.> and %s.>, and to publish to the targets",
-		withoutSecrets(n.urls...), map[string]string{"publish": "publish to", "subscription": "subscription to"}[strings.ToLower(m[1])], m[2], prefix, n.inbox())}
+		withoutSecrets(n.urls...), what, subject, prefix, n.inbox())}
 }
