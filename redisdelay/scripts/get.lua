@@ -8,8 +8,8 @@
 --       run state or ""}; {"r" running, end of the lease, record, run state or
 --       "", tag, owner}; {"W", target} for a job that may be set aside and whose
 --       wait key was not given; {"d" done | "c" cancelled, entry}; {"u"}.
---       Shorter than the ids when the records passed 1 MiB: ask for the rest.
--- Cap:  256 ids. For running jobs of which it has only the id it looks through all
+--       Shorter than the ids when there were more than the cap: ask for the rest.
+-- Cap:  96 ids, or 1 MiB of records. For running jobs of which it has only the id it looks through all
 --       leases of the shard, see lease.lua.
 local call, sub, byte = redis.call, string.sub, string.byte
 local waits = {}
@@ -23,13 +23,15 @@ local function ended(id)
   return {'u'}
 end
 
-local function get(id)
-  local rec = call('HGET', KEYS[3], id)
-  if not rec then return ended(id) end
-  local own = call('HGET', KEYS[5], id) or ''
-  local score = call('ZSCORE', KEYS[2], id)
-  if score then return {'p', score, rec, own} end
-  score = call('ZSCORE', KEYS[7], id)
+local out, bytes = {}, 0
+local function add(result)
+  out[#out + 1] = result
+  bytes = bytes + #(result[3] or '')
+end
+
+-- elsewhere is the job of an id with a record that is not due.
+local function elsewhere(id, rec, own)
+  local score = call('ZSCORE', KEYS[7], id)
   if score then return {'x', score, rec, own} end
   local target = sub(rec, 23, 22 + byte(rec, 22))
   score = waits[target] and call('ZSCORE', waits[target], id)
@@ -39,13 +41,22 @@ local function get(id)
   return {'r', call('ZSCORE', KEYS[4], lease), rec, own, sub(lease, -8), owner_of(lease)}
 end
 
-local out, bytes = {}, 0
-local function add(result)
-  out[#out + 1] = result
-  bytes = bytes + #(result[3] or '')
+-- There are many, and most are due, so these read them at once.
+local function add_ids(ids)
+  local scores, recs = call('ZMSCORE', KEYS[2], unpack(ids)), call('HMGET', KEYS[3], unpack(ids))
+  local owns = call('HMGET', KEYS[5], unpack(ids))
+  for i, id in ipairs(ids) do
+    local rec, own = recs[i], owns[i] or ''
+    if not rec then
+      add(ended(id))
+    elseif scores[i] then
+      add({'p', scores[i], rec, own})
+    else
+      add(elsewhere(id, rec, own))
+    end
+  end
 end
 
--- add_leases adds the jobs of some leases. There are many, so it reads them at once.
 local function add_leases(leases)
   local ids = {}
   for i, lease in ipairs(leases) do ids[i] = sub(lease, 1, -9) end
@@ -57,13 +68,11 @@ local function add_leases(leases)
   end
 end
 
-local step = ARGV[3] == 'l' and 16 or 1
-for i = 4, #ARGV, step do
-  if bytes > 1048576 then break end
-  if step == 1 then
-    add(get(ARGV[i]))
-  else
-    add_leases({unpack(ARGV, i, math.min(i + step - 1, #ARGV))})
-  end
+-- Records may be large, so few are read at once.
+local CHUNK, MAX, MAX_BYTES = 16, 96, 1048576
+local add_all = ARGV[3] == 'l' and add_leases or add_ids
+for i = 4, #ARGV, CHUNK do
+  if bytes > MAX_BYTES or #out >= MAX then break end
+  add_all({unpack(ARGV, i, math.min(i + CHUNK - 1, #ARGV))})
 end
 return out

@@ -6,12 +6,12 @@
 --       target wanted or "", 5 where the id ends in a member (-1: with it).
 -- Result: {done, ids, scores, last score seen, last id seen}; done is 1 when
 --       the set has nothing behind the last one seen.
--- Cap:  1,000 entries seen; when a target is wanted 256 entries, or 1 MiB of records.
+-- Cap:  1,000 entries seen; when a target is wanted 128 entries, or 1 MiB of records.
 local call, byte, sub = redis.call, string.byte, string.sub
 local set, limit, target = KEYS[13], tonumber(ARGV[3]), ARGV[4]
 local MAX_SEEN, MAX_BYTES, CHUNK = 1000, 1048576, 100
 -- Records may be large, so few are read at once.
-if target ~= '' then MAX_SEEN, CHUNK = 256, 16 end
+if target ~= '' then MAX_SEEN, CHUNK = 128, 16 end
 
 local rank = 0
 if ARGV[1] ~= '' then rank = first_after(set, ARGV[1], ARGV[2]) end
