@@ -64,7 +64,7 @@ func TestRestartAfterTheLease(t *testing.T) {
 	r := newRig(t, withConfig(func(c *adapter.Config) { fast(c); c.Drain = time.Millisecond }))
 	w := r.owner("w1", 1, "t.x")
 	w.beat()
-	a := r.schedule("delay.in.0s.t.x", "p", "Delay-Ack-Wait", "150ms")
+	a := r.schedule("delay.in.0s.t.x", "p", "Delay-Ack-Wait", "1s")
 	m := receive(t, w.jobs)
 	w.beating(m)
 	if err := r.stop(); err != nil {

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -39,55 +40,56 @@ func everyone(t *testing.T, n int) *dispatcher {
 	return d
 }
 
-// best is the shortest time of three that f takes.
-func best(f func(try int)) time.Duration {
-	least := time.Hour
-	for try := range 3 {
-		begin := time.Now()
-		f(try)
-		least = min(least, time.Since(begin))
-	}
-	return least
+func timed(f func()) time.Duration {
+	begin := time.Now()
+	f()
+	return time.Since(begin)
 }
 
 // With 1,000 workers for each of 1,000 targets, what one of them causes does not
 // cost much more than to look at each worker for each target, which is measured
-// here, so that the bounds hold on any machine.
+// beside it, and again when something else had the processor meanwhile, so that the
+// bounds hold on any machine.
 func TestThousandsOfWorkersAndTargets(t *testing.T) {
 	const n = 1000
 	d := everyone(t, n)
 	free := 0
-	look := best(func(int) {
+	look := func() {
 		for _, l := range d.lanes {
 			for _, w := range l.workers {
 				free += w.free()
 			}
 		}
-	})
-	if free != 0 {
+	}
+	if look(); free != 0 {
 		t.Fatalf("%d slots are free", free)
 	}
 	for _, c := range []struct {
-		what  string
-		f     func(try int)
-		bound time.Duration
+		what string
+		f    func(try int)
+		most float64 // looks
 	}{
 		{"all targets want a slot", func(int) {
 			for _, l := range d.lanes {
 				d.wants(l)
 			}
-		}, 12 * look},
-		{"a worker goes", func(try int) { d.giveUp(fmt.Sprint("w", n-1-try)) }, 3 * look},
+		}, 12},
+		{"a worker goes", func(try int) { d.giveUp(fmt.Sprint("w", n-1-try)) }, 3},
 		{"a job is settled", func(try int) {
 			f := d.flights[fmt.Sprint("j", try)]
 			d.resolve([]parsedAck{{ref: f.Ref()}}, d.now())
-		}, look / 4},
-		{"a worker joins", func(try int) { d.testBeat(fmt.Sprint("extra", try), 1, "t.>") }, look},
+		}, 0.25},
+		{"a worker joins", func(try int) { d.testBeat(fmt.Sprint("extra", try), 1, "t.>") }, 1},
 	} {
-		if took := best(c.f); took > c.bound {
-			t.Errorf("%s: %v, want at most %v", c.what, took, c.bound)
+		least := math.Inf(1)
+		for try := 0; try < 20 && least > c.most; try++ {
+			one := timed(look)
+			least = min(least, float64(timed(func() { c.f(try) }))/float64(one))
+		}
+		if least > c.most {
+			t.Errorf("%s: costs %.3g looks, want at most %v", c.what, least, c.most)
 		} else {
-			t.Logf("%s: %v of %v", c.what, took, c.bound)
+			t.Logf("%s: %.3g looks of %v", c.what, least, c.most)
 		}
 	}
 }
