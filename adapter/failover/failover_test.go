@@ -293,7 +293,10 @@ func TestCutMigration(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	r := newRig(t, func(o *rigOptions) { o.local.MaxJobs = 10 })
+	r := newRig(t, func(o *rigOptions) {
+		o.local.MaxJobs = 10
+		o.limits.HandOver = 10 * time.Second // Redis takes what is meant for it, however slowly
+	})
 	r.awaitMode(job.ModeRedis)
 	r.put(mkMany(50, "redis-%d", 200*time.Millisecond)...)
 	r.down()
