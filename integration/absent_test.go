@@ -34,6 +34,8 @@ func backlogOfAbsentTarget(t *testing.T, kind storeKind) {
 	b := s.bridge("b1")
 	workers := []*nats.Conn{s.worker("pilot.work", done), s.worker(busy, done), s.worker(busy, done)}
 
+	pulse := startPulse()
+	defer pulse.stop()
 	// The backlog is due at one instant, when all is stored and the busy
 	// stream has run without it for a while.
 	burst := s.floodTime(backlog).Add(phase).Truncate(time.Millisecond)
@@ -47,11 +49,12 @@ func backlogOfAbsentTarget(t *testing.T, kind storeKind) {
 	alone := s.LatenessOf(busy, burst.Add(-phase), burst.Add(-phase/10))
 	together := s.LatenessOf(busy, burst, burst.Add(phase))
 	parked := s.LatenessOf(busy, burst.Add(phase), burst.Add(2*phase))
-	t.Logf("lateness alone %v; while the backlog becomes due %v; while it is parked %v", alone, together, parked)
-	// What is demanded is about most of the jobs: on a machine that does other
-	// things, too, any process stands still now and then.
+	t.Logf("lateness alone %v; while the backlog becomes due %v; while it is parked %v; machine stood still %v", alone, together, parked, pulse.standstill())
+	// What is demanded is about most of the jobs, and forgives what the machine stood
+	// still: where it does other things, too, any process does now and then.
+	still := pulse.standstill()
 	for name, l := range map[string]Spread{"becomes due": together, "is parked": parked} {
-		if l.P50 > alone.P50+5*time.Millisecond || l.P90 > alone.P90+50*time.Millisecond {
+		if l.P50 > alone.P50+5*time.Millisecond || l.P90 > alone.P90+50*time.Millisecond+still {
 			t.Errorf("while the backlog %s the busy stream is late by %v, without it by %v", name, l, alone)
 		}
 	}

@@ -105,7 +105,7 @@ func (s *stand) chaos(sent <-chan struct{}, faults []fault) (made []*Span) {
 // The same jobs once on Redis, and once without it from the beginning to the
 // end: what is due fires as well.
 func TestSoakLocal(t *testing.T) {
-	within := pick(latenessP99, 50*time.Millisecond) // the short form runs beside other tests
+	within := pick(2*latenessP99, 50*time.Millisecond) // the short form runs beside other tests
 	if !soak {
 		t.Parallel()
 	}
@@ -133,8 +133,8 @@ func TestSoakLocal(t *testing.T) {
 			}
 			l.end(Once, answerWithin)
 			late := s.Lateness(s.target, 0, never)
-			if late.P99 > within {
-				t.Errorf("lateness %v, want a p99 of at most %v", late, within)
+			if still := pick(s.pulse.standstill(), 0); late.P99 > within+still {
+				t.Errorf("lateness %v, want a p99 of at most %v and what the machine stood still, %v", late, within, still)
 			}
 			s.table(t.Name(), time.Since(begin), nil)
 		})
