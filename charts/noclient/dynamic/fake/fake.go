@@ -1,0 +1,2 @@
+// Package fake is named by tests of Helm, which go mod tidy follows.
+package fake
