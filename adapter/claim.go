@@ -315,7 +315,11 @@ func (d *dispatcher) wants(l *lane) (n int, slots []job.Slot, ahead time.Duratio
 		return 0, nil, 0
 	}
 	if l.measure(d.now()); !l.directed() {
-		n = min(l.hunger(), room) // measured anew
+		n = l.hunger() // measured anew
+		if spare := l.spare(); spare > 0 {
+			n, ahead = spare, d.ahead
+		}
+		n = min(n, room)
 	}
 	return n, slots, ahead
 }

@@ -159,6 +159,7 @@ func (d *dispatcher) admit(ds []job.Delivery, fromAside bool) (aside []*flight) 
 			continue
 		}
 		f.lane.early++
+		f.lane.win.early++
 		d.heap.push(f)
 	}
 	if len(ds) > 0 {
@@ -262,7 +263,9 @@ func (d *dispatcher) collect(now job.Time, batch []*flight) (_ []*flight, next j
 	defer d.mu.Unlock()
 	for f := d.heap.top(); f != nil && f.Next <= now; f = d.heap.top() {
 		d.heap.pop()
-		if f.lane.early--; !f.gone {
+		f.lane.early--
+		f.lane.win.early--
+		if !f.gone {
 			d.makeReady(f, at)
 		}
 	}

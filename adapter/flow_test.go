@@ -1,6 +1,7 @@
 package adapter_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/adapter"
 	"github.com/delaybridge/delaybridge/internal/testnats"
 	"github.com/delaybridge/delaybridge/job"
+	"github.com/delaybridge/delaybridge/memdelay"
 	"github.com/nats-io/nats.go"
 )
 
@@ -69,6 +71,56 @@ func TestJobsOfAnAbsentTargetWait(t *testing.T) {
 	firstAttempts(t, ids, ms)
 	for _, id := range ids {
 		r.becomes(id, job.Done)
+	}
+}
+
+// farStore is a store whose claims take a round trip.
+type farStore struct {
+	job.Store
+	trip time.Duration
+}
+
+func (s farStore) Claim(ctx context.Context, r job.ClaimRequest) (job.Claimed, error) {
+	time.Sleep(s.trip / 2)
+	defer time.Sleep(s.trip / 2)
+	return s.Store.Claim(ctx, r)
+}
+
+// TestTargetOfAFarStoreOpensAgain: jobs of a target whose worker comes late are set
+// aside. The worker keeps up, so the target has to open, although further jobs fall
+// due within each round trip.
+func TestTargetOfAFarStoreOpensAgain(t *testing.T) {
+	r, reg := measured(t, withStore(farStore{memdelay.New(memdelay.Options{}), 20 * time.Millisecond}))
+	ctx, stop := context.WithCancel(t.Context())
+	var stream sync.WaitGroup
+	defer stream.Wait()
+	defer stop()
+	stream.Go(func() {
+		for tick := time.NewTicker(5 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+			if err := r.nc.Publish("delay.in.300ms.t.x", nil); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	becomesMetric(t, reg, 1, "delaybridge_lanes", "state", "parked")
+	early := make(chan time.Duration, 1)
+	if _, err := r.nc.QueueSubscribe("t.x", "workers", func(m *nats.Msg) {
+		if due, err := time.Parse(dueLayout, m.Header.Get("Delay-Due")); err != nil || time.Now().Before(due) {
+			select {
+			case early <- time.Until(due):
+			default:
+			}
+		}
+		_ = m.Ack()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	becomesMetric(t, reg, 1, "delaybridge_lanes", "state", "open")
+	select {
+	case by := <-early:
+		t.Errorf("a job came %v before it was due", by)
+	default:
 	}
 }
 

@@ -133,11 +133,30 @@ func (l *lane) canSend() bool {
 // claims when a quarter of its window is free, so that a round trip is worth
 // its while and the worker never runs dry.
 func (l *lane) hunger() int {
-	room := l.win.room() + l.ahead - l.ready.len()
-	if !l.wanting() || room < max(1, l.win.size/4) {
+	if !l.wanting() {
 		return 0
 	}
-	return room
+	return l.worthwhile(l.room())
+}
+
+// room is how many more of its jobs the lane can take.
+func (l *lane) room() int { return l.win.room() + l.ahead - l.ready.len() }
+
+// worthwhile is n, or zero when so few are not worth a claim.
+func (l *lane) worthwhile(n int) int {
+	if n < max(1, l.win.size/4) {
+		return 0
+	}
+	return n
+}
+
+// spare is how many jobs set aside that are not due yet the lane may claim: what
+// its window has room for besides all that was claimed ahead for it already.
+func (l *lane) spare() int {
+	if l.directed() {
+		return l.spareSlots()
+	}
+	return l.worthwhile(l.room() - l.win.early)
 }
 
 // wanting reports whether the lane has jobs set aside that it may send.

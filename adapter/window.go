@@ -18,6 +18,7 @@ type window struct {
 	limit    int
 	size     int
 	inFlight int
+	early    int     // deliveries in dispatcher.heap
 	halved   ticks   // when a lease ran out last
 	order    []aged  // unsettled deliveries by age; those that ended are dropped lazily
 	queue    []*lane // lanes with jobs set aside, in the order in which they get room

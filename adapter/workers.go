@@ -193,11 +193,11 @@ func (l *lane) spareSlots() int {
 	return 0
 }
 
-// nextAside notes when the first of the jobs set aside for l is due. With slots to
+// nextAside notes when the first of the jobs set aside for l is due. With room to
 // spare they are claimed ahead, many at a time. d.mu is held.
 func (d *dispatcher) nextAside(l *lane, due job.Time) {
 	l.asideDue = due
-	if l.asideNext = due; l.directed() && l.spareSlots() > 0 {
+	if l.asideNext = due; l.spare() > 0 {
 		l.asideNext = due.Add(-d.ahead / 2)
 	}
 }

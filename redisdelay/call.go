@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -250,7 +251,7 @@ func (s *Store) send(ctx context.Context, calls []*call, check func(*call, time.
 		for _, c := range calls {
 			_ = pipe.Process(ctx, c.cmd)
 		}
-		_, _ = pipe.Exec(ctx)
+		exec(ctx, pipe)
 	}
 	received := time.Now()
 	var failed []*call
@@ -271,6 +272,18 @@ func (s *Store) send(ctx context.Context, calls []*call, check func(*call, time.
 		s.observeCall(calls[0].script.name, received.Sub(sent), worst)
 	}
 	return failed, worst
+}
+
+// exec runs a pipeline; the errors are those of its commands. The client gives them
+// none when Redis refuses what is sent first on a new connection.
+func exec(ctx context.Context, pipe redis.Pipeliner) {
+	cmds, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return
+	}
+	for _, c := range cmds {
+		c.SetErr(err)
+	}
 }
 
 // stamp sets what changes between attempts: the epoch, and the time in Redis'

@@ -32,12 +32,23 @@ type Report struct {
 // Check reads Redis' version and settings. It fails when jobs would not be
 // safe there: too old, or set to evict keys.
 func (s *Store) Check(ctx context.Context) (Report, error) {
-	info, err := s.client.Info(ctx).Result()
+	pipe := s.client.Pipeline()
+	info := pipe.Info(ctx)
+	config := map[string]*redis.MapStringStringCmd{}
+	for name := range (&Report{}).settings() {
+		config[name] = pipe.ConfigGet(ctx, name)
+	}
+	exec(ctx, pipe)
+	text, err := info.Result()
 	if err != nil {
 		return Report{}, fmt.Errorf("redisdelay: INFO: %w", err)
 	}
-	r := parseInfo(info)
-	s.readConfig(ctx, &r)
+	r := parseInfo(text)
+	for name, to := range r.settings() {
+		if v, err := config[name].Result(); err == nil && v[name] != "" { // an ACL may forbid it
+			*to = v[name]
+		}
+	}
 	return assess(r)
 }
 
@@ -86,15 +97,9 @@ func parseInfo(info string) Report {
 	return r
 }
 
-// readConfig adds what only CONFIG tells; an ACL may forbid it.
-func (s *Store) readConfig(ctx context.Context, r *Report) {
-	for name, to := range map[string]*string{
-		"appendfsync": &r.AppendFsync, "save": &r.Snapshots, "maxmemory-policy": &r.MaxMemoryPolicy,
-	} {
-		if v, err := s.client.ConfigGet(ctx, name).Result(); err == nil && v[name] != "" {
-			*to = v[name]
-		}
-	}
+// settings are what only CONFIG tells.
+func (r *Report) settings() map[string]*string {
+	return map[string]*string{"appendfsync": &r.AppendFsync, "save": &r.Snapshots, "maxmemory-policy": &r.MaxMemoryPolicy}
 }
 
 // format is what the format key says; zeros: nothing.
@@ -110,11 +115,12 @@ func (s *Store) checkFormat(ctx context.Context, c redis.Cmdable) error {
 	key := formatKey(s.opts.Prefix)
 	has, err := readFormat(ctx, c, key)
 	if err == nil && (has.Version == 0 || has.Shards == 0) {
-		if err = c.HSetNX(ctx, key, "version", formatVersion).Err(); err == nil {
-			err = c.HSetNX(ctx, key, "shards", s.opts.Shards).Err()
-		}
-		if err == nil {
-			has, err = readFormat(ctx, c, key)
+		pipe := c.Pipeline()
+		pipe.HSetNX(ctx, key, "version", formatVersion)
+		pipe.HSetNX(ctx, key, "shards", s.opts.Shards)
+		again := pipe.HMGet(ctx, key, "version", "shards")
+		if _, err = pipe.Exec(ctx); err == nil {
+			err = again.Scan(&has)
 		}
 	}
 	if err != nil {

@@ -267,12 +267,12 @@ func TestFrozenWithinDeadline(t *testing.T) {
 func TestCutAndStalled(t *testing.T) {
 	server := testredis.Start(t)
 	proxy := testproxy.Start(t, server.Addr())
-	s := open(t, proxy.URL(), func(o *Options) { o.Timeout = 50 * time.Millisecond })
+	s := open(t, proxy.URL(), func(o *Options) { o.Timeout = 200 * time.Millisecond }) // enough to open
 	l := &life{t: t, s: s, t0: job.At(time.Now())}
 	proxy.Cut()
 	l.put(l.job("a", "orders.new", 0))
 	proxy.Stall()
-	ctx, cancel := context.WithTimeout(context.Background(), 120*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 450*time.Millisecond)
 	defer cancel()
 	if _, err := s.Put(ctx, []job.Job{l.job("b", "orders.new", 0)}); err == nil {
 		t.Error("Put succeeded through a stalled connection")

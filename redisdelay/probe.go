@@ -2,6 +2,7 @@ package redisdelay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,17 +16,23 @@ const canaryTTL = time.Minute
 // still there, see Options.OnDataLoss: it may go without breaking a connection. It
 // uses a client of its own: a busy pool must not hide a Redis that is well, nor the
 // reverse.
+//
+// All of it is one round trip, and three more make a new connection: whatever bounds
+// a probe bounds how far away Redis may be.
 func (s *Store) Probe(ctx context.Context) error {
 	sent := time.Now()
-	pipe := s.prober.Pipeline()
-	ping := pipe.Ping(ctx)
-	canary := pipe.Set(ctx, canaryKey(s.opts.Prefix, s.opts.BridgeID), time.Now().UnixMicro(), canaryTTL)
-	_, err := pipe.Exec(ctx) // the errors are the commands', too
-	s.observeCall(callProbe, time.Since(sent), err)
+	var ping, canary *redis.StatusCmd
+	before := s.allConfirmed()
+	metas, err := s.readMetas(ctx, s.prober, func(pipe redis.Pipeliner) {
+		ping = pipe.Ping(ctx)
+		canary = pipe.Set(ctx, canaryKey(s.opts.Prefix, s.opts.BridgeID), sent.UnixMicro(), canaryTTL)
+	})
+	failed := errors.Join(ping.Err(), canary.Err())
+	s.observeCall(callProbe, time.Since(sent), errors.Join(failed, err))
 	for _, c := range []redis.Cmder{ping, canary} {
 		if err := c.Err(); err != nil {
 			return fmt.Errorf("redisdelay: probe: %s: %w", c.Name(), err)
 		}
 	}
-	return s.verify(ctx, s.prober)
+	return s.join(ctx, s.prober, before, metas, err)
 }

@@ -3,9 +3,14 @@ package redisdelay
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/testproxy"
 	"github.com/delaybridge/delaybridge/internal/testredis"
@@ -57,6 +62,27 @@ func TestProbeFails(t *testing.T) {
 				t.Errorf("Probe after the end: %v", err)
 			}
 		})
+	}
+}
+
+// TestRefusedAtOnce: what Redis answers to the first thing that a new connection
+// sends is the outcome of the calls that need the connection.
+func TestRefusedAtOnce(t *testing.T) {
+	proxy := testproxy.Start(t, testredis.Start(t).Addr())
+	s := open(t, proxy.URL())
+	proxy.Disturb(testproxy.Disturbance{Refuse: "LOADING Redis is loading the dataset in memory"})
+	for name, call := range map[string]func(context.Context) error{
+		"Probe":       s.Probe,
+		"loadScripts": s.loadScripts,
+		"Check":       func(ctx context.Context) error { _, err := s.Check(ctx); return err },
+		"Put":         func(ctx context.Context) error { _, err := s.Put(ctx, benchJobs(100, generatedID)); return err },
+	} {
+		proxy.Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if err := call(ctx); !Refused(err) || Permanent(err) || !strings.Contains(err.Error(), "LOADING") {
+			t.Errorf("%s: %v, want it refused with LOADING", name, err)
+		}
+		cancel()
 	}
 }
 
@@ -135,6 +161,97 @@ func TestOpenLater(t *testing.T) {
 	try("wrong password", true)
 	server.Kill()
 	try("killed", false)
+}
+
+// distance is a hook that makes each round trip of a client longer, and counts them.
+type distance struct {
+	trip  time.Duration
+	trips atomic.Int32
+}
+
+func (d *distance) travel() {
+	d.trips.Add(1)
+	time.Sleep(d.trip)
+}
+
+func (d *distance) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d.travel()
+		return next(ctx, network, addr)
+	}
+}
+
+func (d *distance) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		d.travel()
+		return next(ctx, cmd)
+	}
+}
+
+func (d *distance) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		d.travel()
+		return next(ctx, cmds)
+	}
+}
+
+// TestOpenFarAway: the bridge gives the opening of Redis 2 s. So it may take only a
+// few round trips, and fewer of those that measure the clock the longer they are.
+func TestOpenFarAway(t *testing.T) {
+	server := testredis.Start(t)
+	for _, name := range []string{"new", "old"} {
+		far := &distance{trip: 100 * time.Millisecond}
+		open(t, server.URL(), func(o *Options) {
+			o.Instrument = func(c redis.UniversalClient) error { c.AddHook(far); return nil }
+		})
+		if n := far.trips.Load(); n > 9 {
+			t.Errorf("%s data: opened in %d round trips, want 9 at most", name, n)
+		}
+	}
+}
+
+// TestProbeIsShort: a probe is one round trip; on a new connection, three more.
+func TestProbeIsShort(t *testing.T) {
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	far := &distance{}
+	s.prober.AddHook(far)
+	for _, want := range []int32{4, 1} {
+		far.trips.Store(0)
+		if err := s.Probe(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := far.trips.Load(); n != want {
+			t.Errorf("%d round trips, want %d", n, want)
+		}
+	}
+}
+
+// TestConnectionsAreNamed: those of the store, and that of its probes.
+func TestConnectionsAreNamed(t *testing.T) {
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	if err := s.Probe(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if list := raw(t, server).ClientList(context.Background()).Val(); strings.Count(list, "name=delaybridge/"+s.opts.BridgeID+" ") != 2 {
+		t.Errorf("not two connections have the name of the bridge:\n%s", list)
+	}
+}
+
+// TestWithoutNames: Redis may refuse CLIENT, which is said once.
+func TestWithoutNames(t *testing.T) {
+	server := testredis.Start(t, "--rename-command", "CLIENT", "")
+	var said strings.Builder
+	s := open(t, server.URL(), func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&said, nil)) })
+	for range 2 {
+		if err := s.Probe(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(said.String(), "takes no names"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, &said)
+	}
 }
 
 // TestUpcoming reads what is due in pages, with many jobs of one instant.

@@ -1,21 +1,56 @@
 package redisdelay
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // onConnect looks at the data before the first call of each new connection.
 // Redis that was restarted, or replaced by a replica, has broken all connections
-// before; so no call can hide that it has lost data by writing new numbers.
+// before; so no call can hide that it has lost data by writing new numbers. On the
+// way it names the connection, for those who look at CLIENT LIST.
 func (s *Store) onConnect(ctx context.Context, c *redis.Conn) error {
+	var named *redis.BoolCmd
+	setName := func(pipe redis.Pipeliner) {
+		if !s.nameless.Load() {
+			named = pipe.ClientSetName(ctx, s.name)
+		}
+	}
 	if !s.joined.Load() {
+		pipe := c.Pipeline()
+		setName(pipe)
+		exec(ctx, pipe)
+		return s.noteName(named)
+	}
+	before := s.allConfirmed()
+	metas, err := s.readMetas(ctx, c, setName)
+	if err := s.noteName(named); err != nil {
+		return err
+	}
+	return s.join(ctx, c, before, metas, err)
+}
+
+// noteName does without names where Redis has no CLIENT, as some have not that are
+// operated by others. An ACL that forbids it is an error, as for other [Commands].
+func (s *Store) noteName(named *redis.BoolCmd) error {
+	if named == nil || named.Err() == nil {
 		return nil
 	}
-	return s.verify(ctx, c)
+	var reply redis.Error
+	if !errors.As(named.Err(), &reply) || !strings.HasPrefix(reply.Error(), "ERR ") {
+		return named.Err()
+	}
+	if !s.nameless.Swap(true) {
+		s.opts.Logger.Warn("redis takes no names of connections: CLIENT LIST does not show which are the bridge's", "error", reply)
+	}
+	return nil
 }
 
 // verify checks that Redis has what it has confirmed, on all shards: it learns
@@ -24,8 +59,18 @@ func (s *Store) onConnect(ctx context.Context, c *redis.Conn) error {
 // whatever the clock says. It writes only where there is no epoch.
 func (s *Store) verify(ctx context.Context, c redis.Cmdable) error {
 	before := s.allConfirmed()
-	metas, err := s.readMetas(ctx, c)
-	if err == nil && s.changed(metas) {
+	var metas [][]any
+	var err error
+	if s.epochsKnown() { // else all are read when each has one
+		metas, err = s.readMetas(ctx, c, nil)
+	}
+	return s.join(ctx, c, before, metas, err)
+}
+
+// join does that with what was read of the shards (nil: nothing), or the error of
+// that, given the numbers that had been confirmed before.
+func (s *Store) join(ctx context.Context, c redis.Cmdable, before [][numKinds]int64, metas [][]any, err error) error {
+	if err == nil && (metas == nil || s.changed(metas)) {
 		metas, err = s.setUp(ctx, c)
 	}
 	if err != nil {
@@ -42,33 +87,40 @@ func (s *Store) setUp(ctx context.Context, c redis.Cmdable) ([][]any, error) {
 	if err := s.checkFormat(ctx, c); err != nil {
 		return nil, err
 	}
-	pipe := c.Pipeline()
-	for _, keys := range s.keys {
-		pipe.HSetNX(ctx, keys[metaKey], "epoch", newEpoch())
+	var given []redis.Cmder
+	metas, err := s.readMetas(ctx, c, func(pipe redis.Pipeliner) {
+		for _, keys := range s.keys {
+			given = append(given, pipe.HSetNX(ctx, keys[metaKey], "epoch", newEpoch()))
+		}
+	})
+	for _, cmd := range given {
+		err = cmp.Or(err, cmd.Err())
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
-	}
-	return s.readMetas(ctx, c)
+	return metas, err
 }
 
-// readMetas reads, per shard, the epoch and what is saved of each kind of call.
-func (s *Store) readMetas(ctx context.Context, c redis.Cmdable) ([][]any, error) {
+// readMetas reads, per shard, the epoch and what is saved of each kind of call, in
+// one round trip with what first adds before; nil: nothing.
+func (s *Store) readMetas(ctx context.Context, c redis.Cmdable, first func(redis.Pipeliner)) ([][]any, error) {
 	fields := []string{"epoch"}
 	for k := range s.kinds {
 		fields = append(fields, s.kinds[k].field)
 	}
 	pipe := c.Pipeline()
-	for _, keys := range s.keys {
-		pipe.HMGet(ctx, keys[metaKey], fields...)
+	if first != nil {
+		first(pipe)
 	}
-	cmds, err := pipe.Exec(ctx)
-	if err != nil {
-		return nil, err
+	reads := make([]*redis.SliceCmd, len(s.keys))
+	for i, keys := range s.keys {
+		reads[i] = pipe.HMGet(ctx, keys[metaKey], fields...)
 	}
-	out := make([][]any, len(cmds))
-	for i, c := range cmds {
-		out[i] = c.(*redis.SliceCmd).Val()
+	exec(ctx, pipe)
+	out := make([][]any, len(reads))
+	for i, r := range reads {
+		var err error
+		if out[i], err = r.Result(); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
@@ -81,6 +133,12 @@ func (s *Store) changed(metas [][]any) bool {
 		}
 	}
 	return false
+}
+
+func (s *Store) epochsKnown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.Contains(s.epochs, "")
 }
 
 func (s *Store) allConfirmed() [][numKinds]int64 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func TestOutage(t *testing.T) {
 	if res, err := r.store.Put(ctx, []job.Job{mk("untouched", time.Hour)}); err != nil || !res[0].Duplicate {
 		t.Errorf("second put of a job in Redis: %+v, %v", res, err)
 	}
-	if _, err := r.store.Get(ctx, []string{"far"}); !errors.Is(err, job.ErrUnavailable) {
+	if _, err := r.store.Get(ctx, []string{"far"}); !errors.Is(err, job.ErrUnavailable) || strings.Count(err.Error(), "try again later") != 1 {
 		t.Errorf("a job that only Redis knows: %v", err)
 	}
 	r.want("fired", job.Running, 1, job.StoredLocal)

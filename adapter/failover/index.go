@@ -51,7 +51,7 @@ func (s *Store) getRemote(ctx context.Context, ids []string) (infos []job.Info, 
 	}
 	if err != nil {
 		if infos, _ = s.mirror.Get(ctx, ids); infos == nil || slices.ContainsFunc(infos, func(i job.Info) bool { return i.State == "" }) {
-			return nil, job.ErrUnavailable.With("Redis does not answer, and the job may be there; try again later: %v", err)
+			return nil, unanswered(err)
 		}
 		for i := range infos {
 			infos[i].Stored = job.StoredRedis
@@ -171,7 +171,7 @@ func (s *Store) change(ctx context.Context, ids []string, f func(context.Context
 		return err
 	})
 	if err != nil {
-		return nil, job.ErrUnavailable.With("Redis does not answer, and the job may be there; try again later: %v", err)
+		return nil, unanswered(err)
 	}
 	at := slices.DeleteFunc(there, func(i int) bool { return changes[i].Result != job.ResultDone })
 	if len(at) == 0 {

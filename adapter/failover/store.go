@@ -154,6 +154,15 @@ var _ job.Store = (*Store)(nil)
 // errNoPrimary is what calls get that need the primary in local mode.
 var errNoPrimary = job.ErrUnavailable.With("Redis cannot be reached, and the job may be there; try again later")
 
+// unanswered is the answer about jobs that only the primary knows, when err is what
+// it says.
+func unanswered(err error) error {
+	if errors.Is(err, job.ErrUnavailable) {
+		return err // it says so already
+	}
+	return job.ErrUnavailable.With("Redis does not answer, and the job may be there; try again later: %v", err)
+}
+
 // Open returns a store in redis mode when the primary can be reached now, else
 // in local mode. It fails only when the primary says that it never will do, or
 // ctx ends. Run must be called next.
