@@ -10,12 +10,12 @@ import (
 // relay passes TCP connections on to a server until they are cut.
 type relay struct {
 	listener net.Listener
-	backend  string
 	running  sync.WaitGroup
 
-	mu     sync.Mutex
-	links  map[net.Conn]struct{} // both ends of each
-	closed bool                  // new connections are cut at once
+	mu      sync.Mutex
+	backend string                // of new connections
+	links   map[net.Conn]struct{} // both ends of each
+	closed  bool                  // new connections are cut at once
 }
 
 func startRelay(t *testing.T, backend string) *relay {
@@ -42,7 +42,7 @@ func (r *relay) accept() {
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", r.backend)
+		far, err := net.Dial("tcp", r.server())
 		if err != nil || !r.add(near, far) {
 			_ = near.Close()
 			continue
@@ -80,6 +80,19 @@ func (r *relay) cut() {
 	for c := range r.links {
 		_ = c.Close()
 	}
+}
+
+func (r *relay) server() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.backend
+}
+
+// lead makes new connections go to another server.
+func (r *relay) lead(backend string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.backend = backend
 }
 
 // open lets new connections pass.

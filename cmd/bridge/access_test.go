@@ -109,8 +109,10 @@ func credsFor(t *testing.T, account nkey, expires time.Time) string {
 	return secretFile(t, "user.creds", string(creds))
 }
 
-func TestNATSWithCredentials(t *testing.T) {
-	operator, account, stranger := newKey(t, nkeys.CreateOperator), newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateAccount)
+// operatorConfig is of a server that takes the users of one account.
+func operatorConfig(t *testing.T) (config string, account nkey) {
+	t.Helper()
+	operator, account := newKey(t, nkeys.CreateOperator), newKey(t, nkeys.CreateAccount)
 	operatorJWT, err := jwt.NewOperatorClaims(operator.public).Encode(operator.KeyPair)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +121,13 @@ func TestNATSWithCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := testnats.Start(t, testnats.Config(fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", operatorJWT, account.public, accountJWT))).URL()
+	return fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", operatorJWT, account.public, accountJWT), account
+}
+
+func TestNATSWithCredentials(t *testing.T) {
+	config, account := operatorConfig(t)
+	stranger := newKey(t, nkeys.CreateAccount)
+	url := testnats.Start(t, testnats.Config(config)).URL()
 	hour := time.Now().Add(time.Hour)
 	wantAccess(t, "creds", connects(t, "nats.url", url, "nats.creds", credsFor(t, account, hour)), "")
 	wantAccess(t, "of another account", connects(t, "nats.url", url, "nats.creds", credsFor(t, stranger, hour)), "refuses these credentials")

@@ -55,6 +55,7 @@ type config struct {
 type natsConfig struct {
 	urls                       []string
 	user, password, token      string
+	passwordFile               string // read for each connection
 	creds, nkey, ca, cert, key string // files
 	tlsFirst                   bool
 	inboxPrefix                string
@@ -290,6 +291,9 @@ func (c *config) checkNATS() (errs []error) {
 	}
 	if c.nats.token != "" && c.nats.user != "" {
 		errs = append(errs, errors.New("nats.token, nats.user: set one of them"))
+	}
+	if c.nats.passwordFile != "" && (c.nats.password+c.nats.token != "" || strings.Contains(c.nats.url(), "@")) {
+		errs = append(errs, errors.New("nats.password_file: set it without nats.password, nats.token and a user in nats.url"))
 	}
 	return errs
 }

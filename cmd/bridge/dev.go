@@ -32,9 +32,9 @@ func runDev(ctx context.Context, c *command, std stdio, args []string) error {
 // embedNATS starts a NATS server and points the configuration at it.
 func (s *bridgeServer) embedNATS() (*server.Server, error) {
 	n := &s.cfg.nats
-	if n.creds+n.nkey+n.ca+n.cert != "" {
-		s.log.Warn("the NATS server of this command knows only a user and a password: nats.creds, nats.nkey, nats.ca, nats.cert and nats.key are not used")
-		n.creds, n.nkey, n.ca, n.cert, n.key = "", "", "", "", ""
+	if n.passwordFile+n.creds+n.nkey+n.ca+n.cert != "" {
+		s.log.Warn("the NATS server of this command knows only a user and a password: nats.password_file, nats.creds, nats.nkey, nats.ca, nats.cert and nats.key are not used")
+		n.passwordFile, n.creds, n.nkey, n.ca, n.cert, n.key = "", "", "", "", "", ""
 	}
 	n.tlsFirst = false
 	srv, err := startNATS(n.urls[0], cmp.Or(n.user, n.token), n.password)

@@ -58,7 +58,7 @@ func (d *doctor) natsConnection(nc *nats.Conn) {
 // natsSecrecy tells when a password can be read on the way.
 func (d *doctor) natsSecrecy(nc *nats.Conn) {
 	_, err := nc.TLSConnectionState()
-	secret := d.cfg.nats.user+d.cfg.nats.token != "" || strings.Contains(nc.ConnectedUrl(), "@")
+	secret := d.cfg.nats.user+d.cfg.nats.token+d.cfg.nats.passwordFile != "" || strings.Contains(nc.ConnectedUrl(), "@")
 	switch {
 	case err == nil:
 		d.ok("nats.tls", "on")

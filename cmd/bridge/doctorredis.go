@@ -34,6 +34,7 @@ func (d *doctor) lookAtRedis(ctx context.Context) {
 		d.bad("redis.connection", err.Error(), "jobs are held on this bridge's disk meanwhile", "correct the key")
 		return
 	}
+	o.ClientName = "" // Redis may have no CLIENT
 	c := redis.NewClient(o)
 	defer c.Close()
 	if !d.redisConnection(ctx, c, o) {
@@ -84,10 +85,10 @@ func adviceFor(err error, o *redis.Options) string {
 	text := err.Error()
 	has := func(s string) bool { return strings.Contains(text, s) }
 	switch {
-	case has("NOAUTH"), has("WRONGPASS"), has("invalid username-password"), has("without any password configured"):
+	case isLoginProblem(text):
 		return "check redis.user and redis.password (or what the URL says)"
 	case has("NOPERM"):
-		return "allow the user +ping +client|setname" + map[bool]string{true: " +select"}[o.DB > 0]
+		return "allow the user +ping" + map[bool]string{true: " +select"}[o.DB > 0]
 	case has("tls:"), has("x509:"), has("certificate"):
 		return "check redis.ca, redis.cert and redis.key, and that redis.url begins with rediss:// just when Redis wants TLS"
 	case has("EOF"), has("reset by peer"):
@@ -96,6 +97,16 @@ func adviceFor(err error, o *redis.Options) string {
 		return "wait until Redis has loaded its data"
 	}
 	return "start Redis there, or correct redis.url"
+}
+
+// isLoginProblem reports whether an error is Redis' answer to wrong credentials.
+func isLoginProblem(text string) bool {
+	for _, s := range []string{"NOAUTH", "WRONGPASS", "invalid username-password", "without any password configured"} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // redisWrite writes what the bridge's own probe writes.
@@ -194,7 +205,7 @@ return refused`
 
 // redisCommands finds out which commands an ACL refuses.
 func (d *doctor) redisCommands(ctx context.Context, c *redis.Client) {
-	refused, err := d.refusedCommands(ctx, c)
+	refused, err := refusedCommands(ctx, c, d.cfg.bridge.Prefix)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "NOPERM"):
 		d.bad("redis.acl", err.Error(), "nothing works without scripts", "allow the user "+aclRule(d.cfg.bridge.Prefix, []string{"script|load", "evalsha"}))
@@ -212,7 +223,7 @@ func aclRule(prefix string, commands []string) string {
 	return "~" + prefix + ":* +" + strings.Join(commands, " +")
 }
 
-func (d *doctor) refusedCommands(ctx context.Context, c *redis.Client) ([]string, error) {
+func refusedCommands(ctx context.Context, c *redis.Client, prefix string) ([]string, error) {
 	sha, err := c.ScriptLoad(ctx, aclScript).Result()
 	if err != nil {
 		return nil, fmt.Errorf("SCRIPT LOAD: %w", err)
@@ -221,7 +232,7 @@ func (d *doctor) refusedCommands(ctx context.Context, c *redis.Client) ([]string
 	for _, name := range redisdelay.Commands() {
 		args = append(args, name)
 	}
-	refused, err := c.EvalSha(ctx, sha, []string{d.cfg.bridge.Prefix + ":{0}:doctor"}, args...).StringSlice()
+	refused, err := c.EvalSha(ctx, sha, []string{prefix + ":{0}:doctor"}, args...).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("EVALSHA: %w", err)
 	}

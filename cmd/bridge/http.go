@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,12 +29,13 @@ const (
 	httpStopTimeout   = time.Second
 )
 
-// health serves /healthz, /readyz, /metrics and, if asked to, /debug/pprof/.
+// health serves /healthz, /startupz, /readyz, /metrics and, if asked to, /debug/pprof/.
 type health struct {
 	listener net.Listener
 	scheme   string
 	server   *http.Server
 	done     chan struct{}
+	opened   atomic.Bool                            // the store is open: what its log holds has been read
 	ready    atomic.Pointer[func() (string, error)] // says in which mode, or why not; nil: starting
 }
 
@@ -82,6 +84,7 @@ func startHealth(c *httpConfig, reg *prometheus.Registry, log *slog.Logger) (*he
 func (h *health) pages(c *httpConfig, reg *prometheus.Registry) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /startupz", h.startupz)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, EnableOpenMetrics: true}))
 	if c.pprof {
@@ -98,13 +101,23 @@ func (h *health) pages(c *httpConfig, reg *prometheus.Registry) *http.ServeMux {
 // which a kubelet makes without one. The TLS layer has verified it.
 func demandClientCert(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
-		if !probe && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
+		probe := []string{"/healthz", "/startupz", "/readyz"}
+		if !slices.Contains(probe, r.URL.Path) && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
 			http.Error(w, "a client certificate signed by http.client_ca is needed", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// startupz is 200 once the log has been replayed, which takes the longer the more is
+// in it. It does not wait for NATS, as /readyz does.
+func (h *health) startupz(w http.ResponseWriter, _ *http.Request) {
+	if !h.opened.Load() {
+		http.Error(w, "not started: reading the log", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "started")
 }
 
 func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
@@ -117,6 +130,13 @@ func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ready, mode "+mode)
+}
+
+// setOpened makes /startupz answer 200.
+func (h *health) setOpened() {
+	if h != nil {
+		h.opened.Store(true)
+	}
 }
 
 // setReady makes check the answer of /readyz.

@@ -70,6 +70,21 @@ func TestHTTPStaysOnThisMachine(t *testing.T) {
 	}
 }
 
+// TestStartupDoesNotWaitForNATS: a probe that did would have bridges killed that wait.
+func TestStartupDoesNotWaitForNATS(t *testing.T) {
+	h := serveHTTP(t, httpConfig{}, slog.Default())
+	if code, body, _ := fetch(t, h.url()+"/startupz", nil); code != 503 || !strings.Contains(body, "log") {
+		t.Errorf("/startupz before the log is read: %d %s", code, body)
+	}
+	h.setOpened()
+	if code, _, _ := fetch(t, h.url()+"/startupz", nil); code != 200 {
+		t.Errorf("/startupz: %d", code)
+	}
+	if code, body, _ := fetch(t, h.url()+"/readyz", nil); code != 503 || !strings.Contains(body, "starting") {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+}
+
 func TestPprofIsOffUnlessAskedFor(t *testing.T) {
 	off, on := serveHTTP(t, httpConfig{}, slog.Default()), serveHTTP(t, httpConfig{pprof: true}, slog.Default())
 	if code, _, _ := fetch(t, off.url()+"/debug/pprof/goroutine?debug=1", nil); code != 404 {
@@ -138,7 +153,7 @@ func TestProbesNeedNoClientCertificate(t *testing.T) {
 		c    *tls.Config
 		code int
 	}{
-		{"/healthz", none, 200}, {"/readyz", none, 503}, {"/metrics", none, 403}, {"/debug/pprof/", none, 403}, {"/nowhere", none, 403},
+		{"/healthz", none, 200}, {"/startupz", none, 503}, {"/readyz", none, 503}, {"/metrics", none, 403}, {"/debug/pprof/", none, 403}, {"/nowhere", none, 403},
 		{"/healthz/../metrics", none, 403}, {"/metrics", known, 200}, {"/debug/pprof/", known, 200}, {"/nowhere", known, 404},
 	} {
 		if code, body, _ := fetch(t, h.url()+tt.path, tt.c); code != tt.code {

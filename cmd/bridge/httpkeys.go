@@ -22,7 +22,7 @@ var httpKeys = []*key{
 	{name: "http.key", unit: "file",
 		help: "PEM private key of the certificate", set: file(func(c *config) *string { return &c.http.key })},
 	{name: "http.client_ca", unit: "file",
-		help: "PEM certificates, one of which must have signed the client's; /healthz and /readyz need none", set: file(func(c *config) *string { return &c.http.clientCA })},
+		help: "PEM certificates, one of which must have signed the client's; /healthz, /startupz and /readyz need none", set: file(func(c *config) *string { return &c.http.clientCA })},
 	{name: "http.pprof", def: "false", unit: "true or false",
 		help: "serve /debug/pprof/, with which a client can slow the bridge down", set: yesNo(func(c *config) *bool { return &c.http.pprof })},
 }

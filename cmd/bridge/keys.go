@@ -108,7 +108,7 @@ var keys = []*key{
 	{name: "drain", def: "10s", unit: "duration",
 		help: "how long a stopping bridge serves acknowledgements when no other bridge takes them over", set: duration(func(c *config) *time.Duration { return &c.bridge.Drain })},
 	{name: "http.addr", def: "127.0.0.1:8090", unit: "host:port",
-		help: "where /healthz, /readyz and /metrics are served; port 0: a free one; off or empty: nowhere", set: httpAddr},
+		help: "where /healthz, /startupz, /readyz and /metrics are served; port 0: a free one; off or empty: nowhere", set: httpAddr},
 	{name: "log.level", def: "info", unit: "debug, info, warn or error", reload: true,
 		help: "least level that is logged", set: logLevel},
 	{name: "log.format", def: "text", unit: "text or json",

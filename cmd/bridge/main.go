@@ -7,7 +7,7 @@
 //	0  done, or stopped in order
 //	1  it failed
 //	2  what it was told is wrong: command, flag, argument, environment,
-//	   configuration file, or credentials that NATS refuses
+//	   configuration file, or what NATS or Redis refuse for good
 //
 // Messages and logs go to stderr, results to stdout. The configuration is one
 // table, see keys.go, from which flags, environment, file and the reference in

@@ -8,12 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"github.com/delaybridge/delaybridge/adapter"
 )
@@ -32,6 +36,8 @@ const (
 func (n *natsConfig) options(name string) ([]nats.Option, error) {
 	opts := []nats.Option{nats.Name(name), nats.Timeout(connectTimeout)}
 	switch {
+	case n.passwordFile != "":
+		opts = append(opts, n.passwordOption())
 	case n.user != "" && n.password == "":
 		opts = append(opts, nats.Token(n.user))
 	case n.user != "":
@@ -41,6 +47,9 @@ func (n *natsConfig) options(name string) ([]nats.Option, error) {
 	}
 	if n.creds != "" {
 		opts = append(opts, nats.UserCredentials(n.creds))
+	}
+	if err := n.checkFiles(); err != nil {
+		return nil, &inputError{err: err}
 	}
 	if n.nkey != "" {
 		o, err := nats.NkeyOptionFromSeed(n.nkey)
@@ -62,6 +71,59 @@ func (n *natsConfig) options(name string) ([]nats.Option, error) {
 		opts = append(opts, nats.CustomInboxPrefix(n.inboxPrefix))
 	}
 	return opts, nil
+}
+
+// checkFiles looks at what nats.go reads only once a server answers, and again for
+// each new connection. It is the error of a start; later ones wait for better files.
+func (n *natsConfig) checkFiles() error {
+	if n.creds != "" {
+		if err := checkCreds(n.creds); err != nil {
+			return fmt.Errorf("nats.creds: %s: %w", n.creds, err)
+		}
+	}
+	if n.passwordFile != "" {
+		if _, err := readSecret(n.passwordFile); err != nil {
+			return fmt.Errorf("nats.password_file: %w", err)
+		}
+	}
+	if n.ca != "" {
+		if _, err := certPool(n.ca); err != nil {
+			return fmt.Errorf("nats.ca: %w", err)
+		}
+	}
+	if n.cert != "" {
+		if _, err := tls.LoadX509KeyPair(n.cert, n.key); err != nil {
+			return fmt.Errorf("nats.cert, nats.key: %s, %s: %w", n.cert, n.key, err)
+		}
+	}
+	return nil
+}
+
+func checkCreds(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	user, err := nkeys.ParseDecoratedUserNKey(text)
+	if err != nil {
+		return err
+	}
+	user.Wipe()
+	return nil
+}
+
+// passwordOption reads the password, or without a user the token, for each new
+// connection. A file that cannot be read then is as an empty one: refused, and tried
+// again.
+func (n *natsConfig) passwordOption() nats.Option {
+	read := func() string {
+		secret, _ := readSecret(n.passwordFile)
+		return secret
+	}
+	if n.user == "" {
+		return nats.TokenHandler(read)
+	}
+	return nats.UserInfoHandler(func() (string, string) { return n.user, read() })
 }
 
 // inbox is the first part of the subjects on which answers arrive.
@@ -87,11 +149,53 @@ func (n *natsConfig) dial(name string, extra ...nats.Option) (*nats.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(n.url(), append(opts, extra...)...)
+	return n.open(append(opts, extra...))
+}
+
+func (n *natsConfig) open(opts []nats.Option) (*nats.Conn, error) {
+	key := &nkeyDialer{file: n.nkey, dialer: net.Dialer{Timeout: connectTimeout}}
+	if n.nkey != "" {
+		opts = append(opts, nats.SetCustomDialer(key))
+	}
+	nc, err := nats.Connect(n.url(), opts...)
 	if err != nil {
 		return nil, n.connectError(err)
 	}
+	key.nc.Store(nc)
 	return nc, nil
+}
+
+// nkeyDialer makes a connection that comes back use the key that is in the file by
+// then. nats.go reads the seed anew by itself, but goes on saying the public key of
+// the first one.
+type nkeyDialer struct {
+	file   string
+	dialer net.Dialer
+	nc     atomic.Pointer[nats.Conn] // nil until it was connected once
+}
+
+// Dial is called with the lock of the connection held, under which Opts.Nkey is read
+// next: this is where it can be changed.
+func (d *nkeyDialer) Dial(network, addr string) (net.Conn, error) {
+	if nc := d.nc.Load(); nc != nil {
+		if public, err := publicKey(d.file); err == nil { // else the seed cannot be read either, which is logged
+			nc.Opts.Nkey = public
+		}
+	}
+	return d.dialer.Dial(network, addr)
+}
+
+func publicKey(seedFile string) (string, error) {
+	text, err := os.ReadFile(seedFile)
+	if err != nil {
+		return "", err
+	}
+	pair, err := nkeys.ParseDecoratedNKey(text)
+	if err != nil {
+		return "", err
+	}
+	defer pair.Wipe()
+	return pair.PublicKey()
 }
 
 // connectError says what to do about err; it is an inputError when waiting
@@ -100,7 +204,7 @@ func (n *natsConfig) connectError(err error) error {
 	servers := withoutSecrets(n.urls...)
 	switch {
 	case isRefusal(err):
-		return &inputError{err: fmt.Errorf("NATS at %s refuses these credentials: %w; check nats.url, nats.user, nats.password, nats.creds and nats.nkey", servers, err)}
+		return &inputError{err: fmt.Errorf("NATS at %s refuses these credentials: %w; check nats.url, nats.user, nats.password, nats.password_file, nats.token, nats.creds and nats.nkey", servers, err)}
 	case isTLSProblem(err):
 		return &inputError{err: fmt.Errorf("no TLS connection to NATS at %s: %w; check nats.url, nats.ca, nats.cert and nats.key", servers, err)}
 	case isTLSRefusal(err):
@@ -122,7 +226,8 @@ func isTLSProblem(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
-	return errors.As(err, &cert) || errors.As(err, &unknown) || errors.As(err, &host) ||
+	var plain tls.RecordHeaderError // what answers speaks no TLS
+	return errors.As(err, &cert) || errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &plain) ||
 		errors.Is(err, nats.ErrSecureConnRequired) || errors.Is(err, nats.ErrSecureConnWanted)
 }
 
@@ -136,17 +241,21 @@ func isTLSRefusal(err error) bool {
 // connect connects for as long as the bridge runs. It waits for a server that
 // is not up yet, until ctx is done.
 func (n *natsConfig) connect(ctx context.Context, log *slog.Logger, name string, extra ...nats.Option) (*nats.Conn, error) {
-	extra = append(extra, runningOptions(log, name)...)
+	opts, err := n.options(name)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(append(opts, extra...), runningOptions(log, name)...)
 	var logged time.Time
 	for {
-		nc, err := n.dial(name, extra...)
+		nc, err := n.open(opts)
 		var wrong *inputError
 		if err == nil || errors.As(err, &wrong) {
 			return nc, err
 		}
 		if time.Since(logged) >= connectLogEvery {
 			logged = time.Now()
-			log.Warn("waiting for NATS: not ready until it answers", "nats", withoutSecrets(n.urls...), "error", errors.Unwrap(err))
+			log.Warn("waiting for NATS: not ready until it answers", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -158,15 +267,24 @@ func (n *natsConfig) connect(ctx context.Context, log *slog.Logger, name string,
 
 // runningOptions keep a connection alive for as long as the process runs.
 func runningOptions(log *slog.Logger, name string) []nats.Option {
+	var lost atomic.Pointer[nats.Conn]
+	var logged time.Time
 	return []nats.Option{
-		nats.ReconnectWait(connectPause),
+		nats.CustomReconnectDelay(func(int) time.Duration {
+			if nc := lost.Load(); nc != nil && time.Since(logged) >= connectLogEvery {
+				logged = time.Now()
+				log.Warn("no NATS connection: trying on", "connection", name, "error", cmp.Or(nc.LastError(), nats.ErrNoServers))
+			}
+			return connectPause + rand.N(connectPause/2) // not all bridges at once
+		}),
 		// A server that went away without a word is noticed in half a minute,
 		// not in minutes.
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		// Credentials that are being replaced come right again.
 		nats.IgnoreAuthErrorAbort(),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			lost.Store(nc)
 			if err != nil { // nil: closed by this program
 				log.Warn("NATS connection lost: connecting again", "connection", name, "error", err)
 			}

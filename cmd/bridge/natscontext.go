@@ -36,7 +36,7 @@ type natsContext struct {
 }
 
 // credentialKeys are the keys that say who connects.
-var credentialKeys = []string{"nats.user", "nats.password", "nats.token", "nats.creds", "nats.nkey"}
+var credentialKeys = []string{"nats.user", "nats.password", "nats.password_file", "nats.token", "nats.creds", "nats.nkey"}
 
 // withContext appends what the context that sources name gives; with selected, and
 // no address in sources, that is the selected context.

@@ -6,6 +6,8 @@ import "github.com/nats-io/nats.go"
 var natsKeys = []*key{
 	{name: "nats.token", unit: "text", producer: true, secret: true, envAlso: "NATS_TOKEN",
 		help: "token, in place of user and password", set: text(func(c *config) *string { return &c.nats.token })},
+	{name: "nats.password_file", unit: "file", producer: true,
+		help: "file with the password of nats.user, or with a token when there is no user; read for each new connection", set: file(func(c *config) *string { return &c.nats.passwordFile })},
 	{name: "nats.tls_first", def: "false", unit: "true or false", producer: true,
 		help: "begin with the TLS handshake, for servers with handshake_first", set: yesNo(func(c *config) *bool { return &c.nats.tlsFirst })},
 	{name: "nats.inbox_prefix", def: "_INBOX", unit: "subject", producer: true,

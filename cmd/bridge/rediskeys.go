@@ -73,13 +73,17 @@ func (a *redisAccess) adapt(o *redis.Options) error {
 	}
 	if a.passwordFile != "" {
 		user := o.Username
-		o.CredentialsProviderContext = func(context.Context) (string, string, error) {
+		provide := func(context.Context) (string, string, error) {
 			password, err := readSecret(a.passwordFile)
 			if err != nil {
 				return "", "", fmt.Errorf("redis.password_file: %w", err)
 			}
 			return user, password, nil
 		}
+		if _, _, err := provide(context.Background()); err != nil {
+			return err
+		}
+		o.CredentialsProviderContext = provide
 	}
 	if a.ca != "" {
 		pool, err := certPool(a.ca)
@@ -100,11 +104,16 @@ func (a *redisAccess) adapt(o *redis.Options) error {
 	return nil
 }
 
-// readSecret reads a file that holds one secret, which editors end with a newline.
+// readSecret reads a file that holds one secret, which editors end with a newline. An
+// empty one is an error: the login would be that of nobody.
 func readSecret(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimRight(string(b), "\r\n"), nil
+	secret := strings.TrimRight(string(b), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("%s is empty", file)
+	}
+	return secret, nil
 }

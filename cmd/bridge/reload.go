@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/delaybridge/delaybridge/adapter"
@@ -19,9 +17,6 @@ const fileCheckEvery = 2 * time.Second
 // reloadLoop reloads on SIGHUP and when the configuration file changes, until
 // ctx is done.
 func (s *bridgeServer) reloadLoop(ctx context.Context, bridge *adapter.Bridge, store *openedStore) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	var tick <-chan time.Time
 	if s.cfg.file != "" {
 		t := time.NewTicker(fileCheckEvery)
@@ -33,14 +28,16 @@ func (s *bridgeServer) reloadLoop(ctx context.Context, bridge *adapter.Bridge, s
 		select {
 		case <-ctx.Done():
 			return
-		case <-hup:
+		case <-s.hup:
 		case <-tick:
 			if now := stampOf(s.cfg.file); now == seen || now == (stamp{}) {
 				continue // unchanged, or just being replaced
 			}
 		}
 		seen = stampOf(s.cfg.file)
+		notifyReloading(s.log)
 		s.reload(bridge, store)
+		notifyReady(s.log)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestSecretsStayOutOfSight(t *testing.T) {
 		none.runHidden(t, 2, append(serve, "--nats-url", wrongNATS)...)
 		none.runHidden(t, 2, append(serve, "--nats-url", srv.URL(), "--nats-user", "u", "--nats-password", mark+"wrong")...)
 		none.runHidden(t, 2, append(serve, "--nats-url", srv.URL(), "--nats-user", mark)...)
-		none.runHidden(t, 1, append(serve, "--nats-url", rightNATS, "--redis-url", wrongRedis)...)
+		none.runHidden(t, 2, append(serve, "--nats-url", rightNATS, "--redis-url", wrongRedis)...)
 	}
 	for _, to := range [][2]string{{rightNATS, rightRedis}, {wrongNATS, wrongRedis}, {away, redisAway}} {
 		none.runHidden(t, min(1, strings.Count(to[0], "wrong")+strings.Count(to[0], ":1")), "doctor", "--json", "--nats-url", to[0], "--redis-url", to[1])
@@ -152,7 +152,7 @@ func TestSecretFilesStayOutOfSight(t *testing.T) {
 		all.runHidden(t, 2, append([]string{"serve", "--log-level", "debug", "--http-addr", "off", "--nats-url", url}, args...)...)
 		all.runHidden(t, 1, append([]string{"doctor", "--nats-url", url}, args...)...)
 	}
-	all.runHidden(t, 1, "serve", "--log-level", "debug", "--http-addr", "off", "--nats-url", url, "--redis-url", "redis://"+server.Addr(), "--redis-user", "bob", "--redis-password-file", password)
+	all.runHidden(t, 2, "serve", "--log-level", "debug", "--http-addr", "off", "--nats-url", url, "--redis-url", "redis://"+server.Addr(), "--redis-user", "bob", "--redis-password-file", password)
 	all.runHidden(t, 1, "doctor", "--nats-url", url, "--redis-url", "redis://"+server.Addr(), "--redis-user", "bob", "--redis-password-file", password)
 }
 

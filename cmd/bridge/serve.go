@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type bridgeServer struct {
 	out      io.Writer // where spans go that are for people
 	health   *health
 	api      apiState
+	hup      chan os.Signal      // asks for a reload
 	onReady  func(*bridgeServer) // for commands that go on from there; may be nil
 }
 
@@ -91,6 +93,7 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 				}
 				cancel()
 				log.Info("stopping in order; a second signal stops at once", "signal", sig.String())
+				notifyStopping(log)
 			}
 		}
 	}()
@@ -100,11 +103,17 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 // run serves until ctx is done and the bridge has stopped in order.
 func (s *bridgeServer) run(ctx context.Context) (err error) {
 	tuneMemory()
+	s.hup = make(chan os.Signal, 1)
+	signal.Notify(s.hup, syscall.SIGHUP) // one that comes before the bridge is ready waits, and does not end it
+	defer signal.Stop(s.hup)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := registerBuild(s.registry, &s.cfg); err != nil {
 		return err
 	}
 	if s.health, err = startHealth(&s.cfg.http, s.registry, s.log); err != nil {
+		if !errors.Is(err, syscall.EADDRINUSE) { // which may pass
+			err = &inputError{err: err}
+		}
 		return err
 	}
 	defer s.health.stop()
@@ -118,6 +127,7 @@ func (s *bridgeServer) run(ctx context.Context) (err error) {
 		return orderly(ctx, err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	s.health.setOpened()
 	conns, err := s.connect(ctx)
 	if err != nil {
 		return orderly(ctx, err)
@@ -163,8 +173,10 @@ func (s *bridgeServer) connect(ctx context.Context) (adapter.Conns, error) {
 
 // operate runs the bridge, tells when it is ready, and reloads.
 func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conns adapter.Conns, store *openedStore) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
+	endWith(end, conns.Intake, conns.Dispatch)
 	ended := make(chan error, 1)
 	go func() { ended <- bridge.Run(ctx) }()
 	select {
@@ -186,6 +198,7 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 	}
 	s.health.setReady(func() (string, error) { return store.mode(), readiness(ctx, conns, store) })
 	s.logReady(conns, store)
+	notifyReady(s.log)
 	if s.onReady != nil {
 		s.onReady(s)
 	}
@@ -196,10 +209,23 @@ func (s *bridgeServer) operate(ctx context.Context, bridge *adapter.Bridge, conn
 	err = <-ended
 	cancel()
 	loops.Wait()
+	if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
+		err = errors.Join(err, why)
+	}
 	if err == nil {
 		s.log.Info("stopped in order")
 	}
 	return err
+}
+
+// endWith ends the bridge when one of its connections does: after an error that it does
+// not know the client gives a connection up for good, and only a new process gets one.
+func endWith(end context.CancelCauseFunc, conns ...*nats.Conn) {
+	for _, nc := range conns {
+		nc.SetClosedHandler(func(nc *nats.Conn) {
+			end(fmt.Errorf("the connection to NATS has ended for good: %w; start the bridge again", cmp.Or(nc.LastError(), nats.ErrConnectionClosed)))
+		})
+	}
 }
 
 // readiness says why no jobs are taken, or nil.

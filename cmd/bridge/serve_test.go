@@ -349,8 +349,8 @@ func TestServeRefusesToStart(t *testing.T) {
 	}{
 		{"password", "--nats-url " + strings.Replace(srv.URL(), "nats://", "nats://u:hunter2@", 1), 2, []string{"refuses these credentials", srv.URL()}},
 		{"permissions", "--nats-url " + good, 2, []string{"subscription to", "delay.in.>"}},
-		{"redis evicts", "--redis-url " + evicting.URL() + " --nats-url " + good, 1, []string{evicting.Addr(), "noeviction"}},
-		{"redis password", "--redis-url redis://u:hunter2@" + evicting.Addr() + " --nats-url " + good, 1, []string{evicting.Addr()}},
+		{"redis evicts", "--redis-url " + evicting.URL() + " --nats-url " + good, 2, []string{evicting.Addr(), "noeviction"}},
+		{"redis password", "--redis-url redis://u:hunter2@" + evicting.Addr() + " --nats-url " + good, 2, []string{evicting.Addr()}},
 		{"port taken", "--http-addr " + busy.Addr().String() + " --nats-url " + good, 1, []string{busy.Addr().String(), "--http-addr"}},
 	} {
 		args := append([]string{"serve", "--http-addr", "off", "--log-level", "debug"}, strings.Fields(tt.args)...)

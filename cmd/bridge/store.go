@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,9 +75,19 @@ func openDir(c *config, name string, o memdelay.Options, log *slog.Logger, m *st
 	o.Logger, o.OnSync = log, m.onSync(name)
 	s, err := memdelay.Open(filepath.Join(c.dataDir, name), o)
 	if err != nil {
-		return nil, fmt.Errorf("data_dir %s: %w; mend it, or set another --data-dir", c.dataDir, err)
+		return nil, c.dataDirError(err)
 	}
 	return s, m.disk(name, s)
+}
+
+// dataDirError tells a directory that cannot be one from a damaged one.
+func (c *config) dataDirError(err error) error {
+	for _, wrong := range []error{fs.ErrPermission, fs.ErrNotExist, syscall.ENOTDIR, syscall.EROFS} {
+		if errors.Is(err, wrong) {
+			return &inputError{err: fmt.Errorf("data_dir %s: %w; make it a directory that this user may write, or set another --data-dir", c.dataDir, err)}
+		}
+	}
+	return fmt.Errorf("data_dir %s: %w; mend it, or set another --data-dir", c.dataDir, err)
 }
 
 // openFailover opens Redis with the disk behind it. That Redis is away is no
@@ -115,14 +128,17 @@ func openFailover(ctx context.Context, c *config, log *slog.Logger, m *storeMetr
 	}
 	o.failover, err = failover.Open(ctx, failover.Options{
 		Bridge: c.bridge.ID, Local: local, Journal: journal, Mirror: memdelay.New(memdelay.Options{MaxJobs: unlimitedJobs, MaxBytes: unlimitedBytes}),
-		Logger: log, Thresholds: c.failover, Permanent: redisdelay.Permanent,
+		Logger: log, Thresholds: c.failover, Permanent: permanent,
 		Remember: func(b []byte) error { return writeKnown(filepath.Join(c.dataDir, journalDir), b) },
 		Open: func(ctx context.Context, lost func(int, string)) (failover.Primary, error) {
 			return o.openRedis(ctx, c, log, known, lost)
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("redis at %s: %w; correct it, or set another --redis-url", o.addr, err)
+		if permanent(err) {
+			err = &inputError{err: err}
+		}
+		return nil, err
 	}
 	o.Store, o.now = o.failover, o.failover.Now
 	return o, m.local(local)
@@ -139,7 +155,7 @@ const (
 func knownOf(c *config, journal *memdelay.Store) ([]byte, error) {
 	known, err := readKnown(filepath.Join(c.dataDir, journalDir))
 	if err != nil {
-		return nil, fmt.Errorf("data_dir %s: %w; mend it, or set another --data-dir", c.dataDir, err)
+		return nil, c.dataDirError(err)
 	}
 	if u := journal.Usage(); known == nil && u.Jobs+u.Verdicts > 0 {
 		known = []byte{}
@@ -154,10 +170,54 @@ func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger
 		TaskTTL: c.taskTTL, HeartbeatTTL: c.heartbeatTTL, OnCall: o.metrics.onCall,
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redis at %s: %w", o.addr, c.redisError(err))
+	}
+	if err := c.allowed(ctx); err != nil {
+		return nil, fmt.Errorf("redis at %s: %w", o.addr, errors.Join(err, s.Close()))
 	}
 	o.redis.Store(s)
 	return s, nil
+}
+
+// allowed looks whether an ACL forbids a command of the scripts, which would show only
+// when a job needs it.
+func (c *config) allowed(ctx context.Context) error {
+	options, err := redisdelay.ClientOptions(c.redisURL, c.bridge.ID, checkTimeout)
+	if err == nil {
+		err = c.redisAccess.adapt(options)
+	}
+	if err != nil {
+		return err
+	}
+	options.ClientName = "" // Redis may have no CLIENT
+	client := redis.NewClient(options)
+	defer client.Close()
+	refused, _ := refusedCommands(ctx, client, c.bridge.Prefix) // not known: the calls will tell
+	if len(refused) > 0 {
+		return &inputError{err: fmt.Errorf("the ACL forbids %s, or their keys: ACL SETUSER <user> %s", strings.Join(refused, " "), aclRule(c.bridge.Prefix, refused))}
+	}
+	return nil
+}
+
+// permanent reports whether an error of Redis is one that waiting does not mend.
+func permanent(err error) bool {
+	var wrong *inputError
+	return errors.As(err, &wrong) || isTLSProblem(err) || redisdelay.Permanent(err)
+}
+
+// redisError says which keys to look at, if Redis does not let the bridge in.
+func (c *config) redisError(err error) error {
+	switch text := err.Error(); {
+	case isLoginProblem(text):
+		return fmt.Errorf("it refuses these credentials: %w; check redis.url, redis.user, redis.password and redis.password_file", err)
+	case strings.Contains(text, "NOPERM"):
+		return fmt.Errorf("%w; allow the user %s", err, aclRule(c.bridge.Prefix, redisdelay.Commands()))
+	case isTLSProblem(err):
+		return fmt.Errorf("no TLS connection: %w; check redis.ca, redis.cert and redis.key, and that redis.url begins with rediss:// just when Redis wants TLS", err)
+	case permanent(err):
+		return fmt.Errorf("%w; correct it, or set another --redis-url", err)
+	}
+	return err
 }
 
 func redisAddr(s string) string {

@@ -47,15 +47,22 @@ func required(field func(*config) *string) setter {
 	})
 }
 
-// file takes the name of a file that can be read.
+// file takes the name of a file that can be read. A directory is what a container gets
+// for a volume that names a file which is not there.
 func file(field func(*config) *string) setter {
 	return one(func(c *config, v string) error {
 		f, err := os.Open(v)
 		if err != nil {
 			return err
 		}
+		defer f.Close()
+		if info, err := f.Stat(); err != nil {
+			return err
+		} else if info.IsDir() {
+			return fmt.Errorf("%s is a directory, not a file", v)
+		}
 		*field(c) = v
-		return f.Close()
+		return nil
 	})
 }
 

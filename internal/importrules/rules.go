@@ -22,7 +22,7 @@ const (
 )
 
 // top is what nothing else may import, tests neither.
-var top = []string{"cmd/...", "integration/..."}
+var top = []string{"cmd/...", "examples/...", "integration/..."}
 
 var rules = []rule{
 	{
@@ -69,6 +69,14 @@ var rules = []rule{
 		path: "cmd/...", others: true,
 		own: []string{"adapter/...", "api", "client/...", "job", "memdelay/...", "redisdelay/...", "subjects", "workers/..."},
 		why: "the wiring sees every part, but what only tests need is not shipped",
+	},
+	{
+		path: "examples/...", own: []string{"client", "job", "workers"}, others: true, except: []string{redis},
+		why: "users copy them: what they import, a user's program can",
+	},
+	{
+		path: "docs/...",
+		why:  "documents; only their test is Go",
 	},
 	{
 		path: "internal/failpoint/...",
