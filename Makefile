@@ -9,8 +9,8 @@ BIN         := $(CURDIR)/bin
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-# All packages but the ones that need several real servers at once.
-UNIT = $$($(GO) list ./... | grep -v /integration)
+# All packages but the ones that run programs against real servers.
+UNIT = $$($(GO) list ./... | grep -vE '/(integration|examples)')
 
 # $(call need,PROGRAM,PACKAGES) installs Debian packages if PROGRAM is missing,
 # and fails where that is impossible: tests never skip for want of a server.
@@ -44,7 +44,7 @@ test-js: build npm ## run the nats.js examples against a bridge of its own; inst
 		read -rt 20 log <&3 || { echo "the bridge does not start" >&2; exit 1; }; \
 		echo "$$log"; \
 	done; \
-	export NATS_URL=$${BASH_REMATCH[1]}; timeout 60 node walk.mjs; timeout 60 node check.mjs
+	export NATS_URL=$${BASH_REMATCH[1]}; timeout 60 node walk.mjs; timeout 120 node check.mjs
 
 picture: dot ## draw docs/picture.svg from docs/picture.dot; installs graphviz if it is missing
 	dot -Tsvg docs/picture.dot -o docs/picture.svg

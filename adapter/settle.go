@@ -28,6 +28,7 @@ type settlement struct {
 	result   []byte
 	delivery *job.Delivery     // Own: of which one; nil: not known
 	others   bool              // Own: it is not this bridge's
+	tried    bool              // a call of the store with it has failed, and may have settled it
 	trace    trace.SpanContext // what it follows from, as far as known
 	began    time.Time         // when its span begins; zero: it has none
 }

@@ -21,13 +21,13 @@ const (
 
 // settleNow settles s in the store, then answers who asked. A call that fails is
 // repeated, with fewer at a time and others first, so that one settlement which
-// the store cannot take does not keep the rest; until each has succeeded or is
-// of no use any more, or ctx is done.
+// the store cannot take does not keep the rest, nor those that come meanwhile; until
+// each has succeeded or is of no use any more, or ctx is done.
 func (b *Bridge) settleNow(ctx context.Context, s []settlement) {
-	size, repeated, pause := len(s), false, minSettlePause
+	size, pause := len(s), minSettlePause
 	for len(s) > 0 {
 		n := min(size, len(s))
-		if b.trySettle(ctx, s[:n], repeated) {
+		if b.trySettle(ctx, s[:n]) {
 			s, size, pause = s[n:], 2*size, minSettlePause
 			continue
 		}
@@ -36,20 +36,21 @@ func (b *Bridge) settleNow(ctx context.Context, s []settlement) {
 			return // unless they are made up for, the leases run out and the jobs are delivered again
 		case <-time.After(pause):
 		}
-		s, size, repeated, pause = b.stillOfUse(slices.Concat(s[n:], s[:n])), max(1, n/2), true, min(2*pause, time.Second)
+		s = b.stillOfUse(slices.Concat(s[n:], b.settler.ended.take(nil), s[:n]))
+		size, pause = max(1, n/2), min(2*pause, time.Second)
 	}
 }
 
 // settleOrPass settles s with one call, for loops that must not wait for a store
 // that fails: the settle loop gets what it has not taken.
 func (b *Bridge) settleOrPass(ctx context.Context, s []settlement) {
-	if len(s) > 0 && !b.trySettle(ctx, s, false) {
+	if len(s) > 0 && !b.trySettle(ctx, s) {
 		b.settler.add(s...)
 	}
 }
 
 // trySettle reports whether one call of the store has settled s.
-func (b *Bridge) trySettle(ctx context.Context, s []settlement, repeated bool) bool {
+func (b *Bridge) trySettle(ctx context.Context, s []settlement) bool {
 	in := make([]job.Settlement, len(s))
 	for i := range s {
 		in[i] = s[i].Settlement
@@ -57,9 +58,12 @@ func (b *Bridge) trySettle(ctx context.Context, s []settlement, repeated bool) b
 	res, err := b.settleOnce(ctx, in)
 	if err != nil {
 		b.storeFailed("settle", err)
+		for i := range s {
+			s[i].tried = true
+		}
 		return false
 	}
-	b.settled(s, res, repeated)
+	b.settled(s, res)
 	return true
 }
 
@@ -95,9 +99,9 @@ func (b *Bridge) settleOnce(ctx context.Context, s []job.Settlement) ([]job.Sett
 	return b.store.Settle(ctx, b.now(), s)
 }
 
-// settled does what follows durable settlements. After a repeated call, what
-// completed before may have been completed by the call whose answer was lost.
-func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) {
+// settled does what follows durable settlements. What was tried before may have been
+// completed by the call whose answer was lost.
+func (b *Bridge) settled(s []settlement, res []job.SettleResult) {
 	failpoint.At(failpoint.Settled)
 	s, res = b.hold(s, res)
 	b.disp.settled(s)
@@ -105,7 +109,7 @@ func (b *Bridge) settled(s []settlement, res []job.SettleResult, repeated bool) 
 	ended := endOf(b.tracing)
 	for i := range s {
 		e, r := &s[i], res[i]
-		if repeated && (r == job.Repeated || r == job.Stale && ends(e.Outcome) && e.Outcome != job.Complete) {
+		if e.tried && (r == job.Repeated || r == job.Stale && ends(e.Outcome) && e.Outcome != job.Complete) {
 			r = job.Settled // most likely by the call whose answer was lost
 		}
 		if !ends(e.Outcome) && (r == job.Stale || r == job.Unknown) {

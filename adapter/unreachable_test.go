@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/job"
 	"github.com/delaybridge/delaybridge/memdelay"
+	"github.com/nats-io/nats.go"
 )
 
 // unreachable makes every completion and every other verb of a worker one for a
@@ -96,10 +97,12 @@ func TestUnreachableRunsOut(t *testing.T) {
 func TestPoisonedSettlement(t *testing.T) {
 	var poison atomic.Value
 	poison.Store("")
+	var failed atomic.Int32
 	store := &faultStore{Store: memdelay.New(memdelay.Options{})}
 	store.settle = func(ctx context.Context, now job.Time, list []job.Settlement) ([]job.SettleResult, error) {
 		for _, s := range list {
 			if s.ID == poison.Load() {
+				failed.Add(1)
 				return nil, errors.New("poisoned")
 			}
 		}
@@ -110,8 +113,18 @@ func TestPoisonedSettlement(t *testing.T) {
 	const n = 20
 	ids := r.scheduleAll(n, always("delay.in.0s.t.x"), always("p"))
 	poison.Store(ids[0])
-	for range n {
-		if err := receive(t, work).Ack(); err != nil {
+	var late []*nats.Msg // acknowledged while the first are tried again and again
+	for i := range n {
+		m := receive(t, work)
+		if i >= n/2 && m.Header.Get("Delay-Job-Id") != ids[0] {
+			late = append(late, m)
+		} else if err := m.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the store has refused", func() bool { return failed.Load() > 1 })
+	for _, m := range late {
+		if err := m.Ack(); err != nil {
 			t.Fatal(err)
 		}
 	}

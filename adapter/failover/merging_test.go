@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
@@ -228,9 +229,22 @@ func TestLossInACancel(t *testing.T) {
 
 // TestLossInAPut is the same with a put: what is confirmed is in Redis in the end.
 func TestLossInAPut(t *testing.T) {
+	for _, mirrored := range []bool{false, true} { // before it is lost
+		t.Run(fmt.Sprintf("mirrored=%t", mirrored), func(t *testing.T) { lossInAPut(t, mirrored) })
+	}
+}
+
+func lossInAPut(t *testing.T, mirrored bool) {
 	s := newScene(t, withJournal)
 	s.put(journalled(mk("before", time.Hour))...)
-	s.afterNext("put", func() error { s.redis.RestartEmpty(); s.awaitOffer(); return nil })
+	s.afterNext("put", func() error {
+		if mirrored {
+			s.eventually("the mirror has it", func() bool { return s.mirror.Find([]string{"j"})[0].State != "" })
+		}
+		s.redis.RestartEmpty()
+		s.awaitOffer()
+		return nil
+	})
 	j := journalled(mk("j", 20*time.Second))
 	res, err := s.store.Put(context.Background(), j)
 	if err != nil {

@@ -89,7 +89,7 @@ func (s *Store) put(ctx context.Context, jobs []job.Job) ([]job.PutResult, error
 		}
 		s.direct.Store(true)
 		why = err
-		if res, err = s.putSuspect(ctx, c, jobs); err != nil {
+		if res, err = s.putSuspect(ctx, c, jobs, why); err != nil {
 			s.ends.end(e)
 			return nil, unavailable(why, err)
 		}
@@ -134,10 +134,11 @@ func (s *Store) stored(jobs []job.Job, res []job.PutResult) []job.Info {
 	return infos
 }
 
-// putSuspect stores jobs in the local store that the primary may have taken. Of
-// those that have been claimed from it since the call c began that is known, and
-// a copy here could run a second time.
-func (s *Store) putSuspect(ctx context.Context, c *watched, jobs []job.Job) ([]job.PutResult, error) {
+// putSuspect stores jobs in the local store that the primary may have taken, for the
+// reason why. Of those that have been claimed from it since the call c began that is
+// known, and a copy here could run a second time. So it is of those that the mirror
+// has, unless the primary may have forgotten them since it was read.
+func (s *Store) putSuspect(ctx context.Context, c *watched, jobs []job.Job, why error) ([]job.PutResult, error) {
 	ctx = context.WithoutCancel(ctx) // the log answers in its own time, which is short
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -151,7 +152,7 @@ func (s *Store) putSuspect(ctx context.Context, c *watched, jobs []job.Job) ([]j
 	res := make([]job.PutResult, len(jobs))
 	var open []int
 	for i, copied := range s.mirror.Find(ids) {
-		if j := &jobs[i]; j.Incarnation != 0 && ended[j.ID] == j.Incarnation || copied.State != "" && copied.Incarnation == j.Incarnation {
+		if j := &jobs[i]; j.Incarnation != 0 && ended[j.ID] == j.Incarnation || copied.State != "" && copied.Incarnation == j.Incarnation && why != errForgotten {
 			res[i] = job.PutResult{Due: j.Due, Stored: job.StoredRedis}
 		} else {
 			open = append(open, i)

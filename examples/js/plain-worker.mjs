@@ -22,7 +22,7 @@ async function run(m) {
   const attempt = m.headers.get("Delay-Attempt");
   const failure = await work(m.string(), attempt).then(() => null, (err) => err);
   // Sent as a request the answer is confirmed, by an empty message once it is durable. m.respond() does not wait.
-  const answer = (await nc.request(m.reply, verb(failure), { timeout: 2000 })).string();
+  const answer = (await nc.request(m.reply, verb(failure), { timeout: 5000 })).string();
   console.log(`${m.string()} attempt ${attempt}: ${verb(failure)} ${answer || "durable"}`);
 }
 

@@ -10,7 +10,7 @@ const nc = await connect({ servers: process.env.NATS_URL ?? "127.0.0.1:4222" });
 async function schedule(payload, fields) {
   const h = headers();
   for (const [name, value] of Object.entries(fields)) h.set(name, value);
-  const answer = (await nc.request(`delay.to.${target}`, payload, { headers: h, timeout: 2000 })).json();
+  const answer = (await nc.request(`delay.to.${target}`, payload, { headers: h, timeout: 5000 })).json();
   if (answer.error) throw new Error(`${payload} is refused with ${answer.error.code}: ${answer.error.description}`);
   return answer;
 }

@@ -38,7 +38,7 @@ func produce(nc *nats.Conn, target string) error {
 	m.Header.Set("Delay-In", "1s")
 	m.Header.Set("Delay-Reply-To", results.Subject)
 	m.Data = []byte("order 17")
-	answer, err := nc.RequestMsg(m, 2*time.Second)
+	answer, err := nc.RequestMsg(m, 5*time.Second)
 	if err != nil {
 		return err // nats.ErrNoResponders: no bridge runs
 	}

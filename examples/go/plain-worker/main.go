@@ -56,7 +56,7 @@ func work(nc *nats.Conn, m *nats.Msg) {
 	// m.InProgress() starts the lease anew, for work that takes long.
 	//
 	// Sent as a request the answer is confirmed once it is durable, or refused.
-	answer, err := nc.Request(m.Reply, []byte(verb), 2*time.Second)
+	answer, err := nc.Request(m.Reply, []byte(verb), 5*time.Second)
 	switch {
 	case err != nil:
 		fmt.Printf("%s is not confirmed, so it may come again: %v\n", verb, err)
