@@ -104,7 +104,7 @@ func setDefault[T comparable](v *T, def T) {
 }
 
 // ClientOptions are the go-redis settings that the store needs.
-func ClientOptions(url, bridgeID string, timeout time.Duration) (*redis.Options, error) {
+func ClientOptions(url string, timeout time.Duration) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, permanent("redisdelay: URL of Redis: %w; use redis://[user:password@]host:port/db or rediss://", err)
@@ -119,8 +119,6 @@ func ClientOptions(url, bridgeID string, timeout time.Duration) (*redis.Options,
 	o.DialerRetries = 1
 	// A Redis that hangs is given up soon; its script refuses to act by then.
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
-	// So that CLIENT LIST shows whose connection it is.
-	o.ClientName = "delaybridge/" + bridgeID
 	// RESP2 replies are flat arrays and strings, which is all that is needed.
 	o.Protocol = 2
 	o.DisableIdentity = true
@@ -193,7 +191,7 @@ func (s *Store) connect() error {
 		s.prober = s.client
 		return nil
 	}
-	o, err := ClientOptions(s.opts.URL, s.opts.BridgeID, s.opts.Timeout)
+	o, err := ClientOptions(s.opts.URL, s.opts.Timeout)
 	if err != nil {
 		return err
 	}
@@ -202,7 +200,7 @@ func (s *Store) connect() error {
 			return permanentError{fmt.Errorf("redisdelay: %w", err)}
 		}
 	}
-	s.name, o.ClientName = o.ClientName, "" // see onConnect
+	s.name = "delaybridge/" + s.opts.BridgeID
 	o.OnConnect = s.onConnect
 	alone := *o
 	alone.PoolSize = 1

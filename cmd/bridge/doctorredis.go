@@ -26,7 +26,7 @@ const (
 )
 
 func (d *doctor) lookAtRedis(ctx context.Context) {
-	o, err := redisdelay.ClientOptions(d.cfg.redisURL, "doctor", redisTimeout)
+	o, err := redisdelay.ClientOptions(d.cfg.redisURL, redisTimeout)
 	if err == nil {
 		err = d.cfg.redisAccess.adapt(o)
 	}
@@ -34,7 +34,6 @@ func (d *doctor) lookAtRedis(ctx context.Context) {
 		d.bad("redis.connection", err.Error(), "jobs are held on this bridge's disk meanwhile", "correct the key")
 		return
 	}
-	o.ClientName = "" // Redis may have no CLIENT
 	c := redis.NewClient(o)
 	defer c.Close()
 	if !d.redisConnection(ctx, c, o) {

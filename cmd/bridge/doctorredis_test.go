@@ -193,7 +193,7 @@ func TestDoctorOfSlowRedis(t *testing.T) {
 	proxy := testproxy.Start(t, server.Addr())
 	proxy.Disturb(testproxy.Disturbance{Delay: hangingRedis})
 	d := newDoctor(t, "redis.url", proxy.URL())
-	o, err := redisdelay.ClientOptions(d.cfg.redisURL, "doctor", redisTimeout)
+	o, err := redisdelay.ClientOptions(d.cfg.redisURL, redisTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

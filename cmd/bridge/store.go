@@ -182,14 +182,13 @@ func (o *openedStore) openRedis(ctx context.Context, c *config, log *slog.Logger
 // allowed looks whether an ACL forbids a command of the scripts, which would show only
 // when a job needs it.
 func (c *config) allowed(ctx context.Context) error {
-	options, err := redisdelay.ClientOptions(c.redisURL, c.bridge.ID, checkTimeout)
+	options, err := redisdelay.ClientOptions(c.redisURL, checkTimeout)
 	if err == nil {
 		err = c.redisAccess.adapt(options)
 	}
 	if err != nil {
 		return err
 	}
-	options.ClientName = "" // Redis may have no CLIENT
 	client := redis.NewClient(options)
 	defer client.Close()
 	refused, _ := refusedCommands(ctx, client, c.bridge.Prefix) // not known: the calls will tell

@@ -206,7 +206,7 @@ var redisURL = one(func(c *config, v string) error {
 		return errors.New("not a URL like redis://[user:password@]host:6379/0; write special characters of a password as %XX")
 	}
 	if v != "" {
-		if _, err := redisdelay.ClientOptions(v, "check", time.Second); err != nil {
+		if _, err := redisdelay.ClientOptions(v, time.Second); err != nil {
 			return err
 		}
 	}
