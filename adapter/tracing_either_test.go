@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/delaybridge/delaybridge/adapter/spans"
 	"github.com/delaybridge/delaybridge/job"
@@ -35,12 +34,8 @@ func (e *exported) UploadTraces(_ context.Context, batch []*tracepb.ResourceSpan
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range batch {
-		b, err := proto.Marshal(r)
+		read, err := spans.Decode(r)
 		if err != nil {
-			return err
-		}
-		var read tracepb.ResourceSpans
-		if err := proto.Unmarshal(b, &read); err != nil {
 			return err
 		}
 		for _, scope := range read.ScopeSpans {

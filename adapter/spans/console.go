@@ -36,6 +36,17 @@ type line struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
+// Decode returns what a collector reads of r, which a [Client] gets with its spans in
+// their wire form.
+func Decode(r *tracepb.ResourceSpans) (*tracepb.ResourceSpans, error) {
+	b, err := proto.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	read := new(tracepb.ResourceSpans)
+	return read, proto.Unmarshal(b, read)
+}
+
 func (c *console) Start(context.Context) error { return nil }
 func (c *console) Stop(context.Context) error  { return nil }
 
@@ -43,12 +54,8 @@ func (c *console) UploadTraces(_ context.Context, batch []*tracepb.ResourceSpans
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range batch {
-		b, err := proto.Marshal(r)
+		read, err := Decode(r)
 		if err != nil {
-			return err
-		}
-		var read tracepb.ResourceSpans
-		if err := proto.Unmarshal(b, &read); err != nil {
 			return err
 		}
 		for _, scope := range read.ScopeSpans {

@@ -54,15 +54,11 @@ func (c *collector) UploadTraces(ctx context.Context, batch []*tracepb.ResourceS
 		return c.err
 	}
 	for _, r := range batch {
-		b, err := proto.Marshal(r)
+		read, err := spans.Decode(r)
 		if err != nil {
 			return err
 		}
-		var read tracepb.ResourceSpans
-		if err := proto.Unmarshal(b, &read); err != nil {
-			return err
-		}
-		c.traces = append(c.traces, &read)
+		c.traces = append(c.traces, read)
 	}
 	return nil
 }
